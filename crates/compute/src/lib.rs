@@ -1,0 +1,9 @@
+//! Bytes and kernels. A [`StepPlan`] arrives from the step loop and names pages and slots; [`StepOutput`] leaves with
+//! sampled tokens. Nothing above this crate touches a weight, a KV byte or a logit.
+#![allow(unsafe_code, reason = "kernels and KV memory live here; each block states why it is sound")]
+
+mod backend;
+mod plan;
+
+pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
+pub use plan::{InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};

@@ -1,0 +1,71 @@
+//! What a step is asked to do. A plan names pages and slots, never bytes; its buffers are reused from step to step.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use baton_core::{Choice, PageId, SamplingParams, TokenId};
+
+/// Sampler state of one sequence inside the backend: it outlives preemption, since it needs no pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u32);
+
+/// One step over any mixture of prefill chunks and decoding sequences.
+#[derive(Clone, Debug, Default)]
+pub struct StepPlan {
+    /// Slots that exist from this step on. Applied first.
+    pub admitted: Vec<(SlotId, Arc<SamplerSpec>)>,
+    pub segments: Vec<Segment>,
+    /// Inputs of all segments, one after the other.
+    pub tokens: Vec<InputToken>,
+    /// Page tables of all segments, one after the other.
+    pub pages: Vec<PageId>,
+    /// Slots that end with this step. Applied last.
+    pub released: Vec<SlotId>,
+}
+
+/// Consecutive tokens of one sequence.
+///
+/// ```text
+///   0 ............ first_position ............ first_position + tokens.len()
+///   | KV in pages  | computed by this segment  |
+/// ```
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub slot: SlotId,
+    /// Into [`StepPlan::tokens`]; never empty.
+    pub tokens: Range<usize>,
+    pub first_position: usize,
+    /// Into [`StepPlan::pages`]: the pages of positions 0, 32, 64, … up to the segment's end.
+    pub pages: Range<usize>,
+    pub output: SegmentOutput,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputToken {
+    Known(TokenId),
+    /// The token that the slot's latest sampling chose, or will choose in a step that is still running.
+    LastSampled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentOutput {
+    /// Sample one token from the last position.
+    pub sample: bool,
+    /// For each position of the segment: the log-probability of the token after it (known from the slot's prompt; the
+    /// prompt's last position has none) and this many alternatives.
+    pub prompt_logprobs: Option<u32>,
+}
+
+/// All that choosing a token depends on besides the logits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplerSpec {
+    pub params: SamplingParams,
+    pub choice: Choice,
+    pub prompt: Arc<[TokenId]>,
+    /// Generated before this slot existed (a resumed request).
+    pub outputs: Vec<TokenId>,
+    pub min_tokens: u32,
+    /// Cannot be sampled before `min_tokens` outputs exist.
+    pub stop_tokens: Vec<TokenId>,
+    pub logprobs: Option<u32>,
+}

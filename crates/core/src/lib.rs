@@ -1,0 +1,21 @@
+//! The words every other crate speaks: ids, token ranges, requests, events, reports and whose fault an error is.
+//!
+//! Nothing arrives here and nothing leaves: these are plain types without I/O. A [`GenerateRequest`] is what the gateway
+//! makes of an HTTP body and what an engine consumes; [`TokenEvent`]s are what comes back.
+
+mod error;
+mod event;
+mod ids;
+mod range;
+mod report;
+mod request;
+
+pub use error::{Fault, Retry, ServeError};
+pub use event::{Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, TokenEvent, TokenLogprobs};
+pub use ids::{Attempt, Choice, PageId, RequestId, TokenId};
+pub use range::TokenRange;
+pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport};
+pub use request::{GenerateRequest, Limits, SamplingParams};
+
+/// Tokens in one KV page, on every backend: prefix matches, hand-offs and hashes are all in whole pages of this size.
+pub const PAGE_TOKENS: usize = 32;

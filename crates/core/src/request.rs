@@ -1,0 +1,88 @@
+//! What an engine is asked to do: token ids in, with every default already decided.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attempt, Choice, RequestId, TokenId};
+
+/// One request for `choices` continuations of one prompt. Everything a client may leave out has been filled in by whoever
+/// made it, so that two engines that receive it do the same.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GenerateRequest {
+    pub id: RequestId,
+    pub attempt: Attempt,
+    /// Never empty.
+    pub prompt: Arc<[TokenId]>,
+    /// Tokens of each choice that the router has accepted already: generation continues after them, as if it had never
+    /// stopped. One entry per choice.
+    pub outputs: Vec<Vec<TokenId>>,
+    /// Choices that have ended already (in an earlier attempt): nothing is generated for them. One entry per choice.
+    pub ended: Vec<bool>,
+    pub sampling: SamplingParams,
+    pub limits: Limits,
+    /// Report the log-probability of each generated token, and this many alternatives.
+    pub logprobs: Option<u32>,
+    /// Report the same for each prompt token but the first. Such a request takes nothing from the prefix cache.
+    pub prompt_logprobs: Option<u32>,
+}
+
+impl GenerateRequest {
+    pub fn choices(&self) -> impl Iterator<Item = Choice> + use<> {
+        (0..self.outputs.len() as u32).map(Choice)
+    }
+
+    /// The longest this request's sequences can become, in tokens.
+    pub fn max_total_tokens(&self) -> usize {
+        self.prompt.len() + self.limits.max_tokens as usize
+    }
+}
+
+/// How the next token is chosen. Order of application: logit bias, repetition, presence and frequency penalties,
+/// temperature, min_p, top_k, top_p.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SamplingParams {
+    /// 0 takes the most likely token; ties go to the lowest id.
+    pub temperature: f32,
+    /// 1 keeps all.
+    pub top_p: f32,
+    /// `None` keeps all.
+    pub top_k: Option<u32>,
+    /// 0 keeps all.
+    pub min_p: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    /// 1 changes nothing. Looks at prompt and output, as in Hugging Face transformers; the other two at the output only.
+    pub repetition_penalty: f32,
+    /// Ascending by id, each id once.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// The token at a position is a pure function of logits, these parameters and (seed, choice, position).
+    pub seed: u64,
+}
+
+impl SamplingParams {
+    pub fn greedy() -> Self {
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: None,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+/// When a choice ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Generated tokens per choice, those in `outputs` included.
+    pub max_tokens: u32,
+    /// Until that many tokens exist the stop tokens cannot be sampled.
+    pub min_tokens: u32,
+    /// Tokens that end a choice: the model's end-of-sequence tokens (unless the client ignores them) and the client's own.
+    pub stop_tokens: Vec<TokenId>,
+}

@@ -1,0 +1,101 @@
+//! What a decoder-only transformer is, once its architecture's configuration has been read: numbers and switches that a
+//! backend can build from without knowing the architecture's name.
+
+/// Pre-norm decoder with rotary attention and a gated SiLU feed-forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderSpec {
+    pub hidden: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub ffn: usize,
+    pub vocab: usize,
+    pub max_context: usize,
+    pub norm_eps: f32,
+    pub rope: RopeSpec,
+    /// The output head is the embedding table.
+    pub tied_head: bool,
+    pub qkv_bias: bool,
+    pub o_bias: bool,
+    pub mlp_bias: bool,
+    /// The type most of the weights are stored in.
+    pub dtype: Dtype,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    pub theta: f64,
+    pub scaling: RopeScaling,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum RopeScaling {
+    None,
+    /// Positions divided by `factor`.
+    Linear {
+        factor: f64,
+    },
+    /// Llama 3.1: low frequencies divided by `factor`, high ones kept, a ramp between.
+    Llama3 {
+        factor: f64,
+        low_freq_factor: f64,
+        high_freq_factor: f64,
+        original_max_position: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Dtype {
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+}
+
+/// A weight by its role. An architecture knows what its checkpoints call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Embedding,
+    FinalNorm,
+    Head,
+    Layer(usize, LayerPart),
+}
+
+/// Matrices are `[out, in]`, row-major, as in Hugging Face checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerPart {
+    AttentionNorm,
+    Q,
+    K,
+    V,
+    O,
+    QBias,
+    KBias,
+    VBias,
+    OBias,
+    FfnNorm,
+    Gate,
+    Up,
+    Down,
+    GateBias,
+    UpBias,
+    DownBias,
+}
+
+/// One tensor as it lies in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorView<'a> {
+    pub dtype: Dtype,
+    pub shape: &'a [usize],
+    /// Little-endian, row-major.
+    pub bytes: &'a [u8],
+}
