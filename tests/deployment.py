@@ -1,0 +1,90 @@
+"""A real `baton serve`, started and stopped by tests."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+BINARY = Path(os.environ.get("BATON_BIN", Path(__file__).parent.parent / "target/release/baton"))
+START_TIMEOUT_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Deployment:
+    def __init__(self, process: subprocess.Popen, port: int, log: Path):
+        self.process, self.port, self.log = process, port, log
+        self.url = f"http://127.0.0.1:{port}"
+
+    def call(self, path: str, body=None, method=None, timeout=120):
+        """(status, parsed JSON or text). `body` may be bytes (sent as they are) or anything JSON can hold."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                status, text = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read().decode()
+        try:
+            return status, json.loads(text)
+        except json.JSONDecodeError:
+            return status, text
+
+    def tokens(self, text: str) -> list[int]:
+        status, body = self.call("/tokenize", {"prompt": text})
+        assert status == 200, body
+        return body["tokens"]
+
+    def metric(self, name: str) -> float:
+        """Sum over all labels of one sample name."""
+        _, text = self.call("/metrics")
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        values = [s.value for s in samples if s.name == name]
+        assert values, f"no metric {name}"
+        return sum(values)
+
+    def engine_pids(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for file in children for pid in file.read_text().split()]
+
+
+@contextmanager
+def serve(tmp_path: Path, *flags: str):
+    """Runs `baton serve` until the block ends; fails loudly, with its log, when it does not become ready."""
+    port = free_port()
+    log = tmp_path / f"serve-{port}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [BINARY, "serve", "--router-port", str(port), *flags], stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path
+        )
+    deployment = Deployment(process, port, log)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert process.poll() is None, f"serve exited with {process.returncode}:\n{log.read_text()}"
+            assert time.monotonic() < deadline, f"not ready in {START_TIMEOUT_S} s:\n{log.read_text()}"
+            try:
+                if deployment.call("/ready", timeout=2)[0] == 200:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.05)
+        yield deployment
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"serve did not stop within 15 s:\n{log.read_text()}") from None
