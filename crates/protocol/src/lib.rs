@@ -1,7 +1,26 @@
 //! How routers talk to engines. Commands arrive from a router; step replies with token events leave for it.
+//!
+//! [`Engine`] is the seam. [`SessionClient`] is an engine at the other end of a TCP connection, [`serve_sessions`] the
+//! listening side of it: one connection per router and engine, all requests on it, one frame per step. The end of the
+//! connection is the end of its requests, on both sides.
 
+mod client;
 mod command;
 mod engine;
+mod error;
+mod frame;
+mod handshake;
+mod host;
+mod message;
+mod open_requests;
+mod outbox;
+mod secret;
+mod server;
 
+pub use client::SessionClient;
 pub use command::{Command, StepReply};
 pub use engine::{Engine, TokenStream};
+pub use error::{FrameError, SessionError};
+pub use host::{SessionHost, SessionId};
+pub use secret::Secret;
+pub use server::serve_sessions;

@@ -1,0 +1,107 @@
+//! The router's end of a session: an [`Engine`] at the other end of a TCP connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError};
+use futures_util::future::BoxFuture;
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::error::SessionError;
+use crate::frame::{FrameLimits, read_frame};
+use crate::handshake::introduce;
+use crate::message::Message;
+use crate::open_requests::OpenRequests;
+use crate::outbox::write_queue;
+use crate::secret::Secret;
+use crate::{Command, Engine, StepReply, TokenStream};
+
+/// Dropping it closes the connection, and with it every request that is still open.
+pub struct SessionClient {
+    info: EngineInfo,
+    open: Arc<OpenRequests>,
+    /// Holds at most a generate and an abort for each open request, so it needs no bound of its own.
+    commands: mpsc::UnboundedSender<Command>,
+    connection: JoinHandle<()>,
+}
+
+impl SessionClient {
+    pub async fn connect(address: SocketAddr, secret: &Secret) -> Result<Self, SessionError> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let info = introduce(&mut stream, secret).await?;
+        let (commands, queue) = mpsc::unbounded_channel();
+        let open = Arc::new(OpenRequests::default());
+        let connection = tokio::spawn(run(stream, queue, Arc::clone(&open), address));
+        Ok(Self { info, open, commands, connection })
+    }
+}
+
+impl Engine for SessionClient {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn report(&self) -> EngineReport {
+        self.open.report()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.open.is_alive()
+    }
+
+    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+        let started = self.start(request);
+        Box::pin(async { started })
+    }
+}
+
+impl SessionClient {
+    fn start(&self, request: GenerateRequest) -> Result<TokenStream, ServeError> {
+        let (id, attempt) = (request.id, request.attempt);
+        let events = self.open.register(&request)?;
+        if self.commands.send(Command::Generate(Box::new(request))).is_err() {
+            return Err(SessionError::Closed.into());
+        }
+        let (open, commands) = (Arc::clone(&self.open), self.commands.clone());
+        Ok(TokenStream::new(id, events, move |id| {
+            if open.forget(id, attempt) {
+                // A closed queue means a closed connection, which aborts more thoroughly.
+                let _ = commands.send(Command::Abort(id));
+            }
+        }))
+    }
+}
+
+impl Drop for SessionClient {
+    fn drop(&mut self) {
+        self.connection.abort();
+        self.open.end();
+    }
+}
+
+async fn run(stream: TcpStream, queue: mpsc::UnboundedReceiver<Command>, open: Arc<OpenRequests>, address: SocketAddr) {
+    let (input, output) = stream.into_split();
+    let ended = tokio::select! {
+        biased;
+        ended = read_replies(input, &open) => ended,
+        ended = write_queue(queue, output, Command::encode) => ended,
+    };
+    open.end();
+    match ended {
+        Ok(()) | Err(SessionError::Closed) => tracing::debug!(%address, "session ended"),
+        Err(error) => tracing::warn!(%address, %error, "session broke"),
+    }
+}
+
+async fn read_replies(input: OwnedReadHalf, open: &OpenRequests) -> Result<(), SessionError> {
+    let mut input = BufReader::with_capacity(64 << 10, input);
+    while let Some(frame) = read_frame(&mut input, FrameLimits::SESSION).await? {
+        open.deliver(StepReply::decode(frame)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Frames ⇄ what they mean: headers are postcard, a prompt is the bulk part.
+
+use std::sync::Arc;
+
+use baton_core::{EngineInfo, TokenId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::FrameError;
+use crate::frame::{Frame, Kind, write_frame};
+use crate::secret::Nonce;
+use crate::{Command, StepReply};
+
+/// A type that is one kind of frame and needs no bulk part.
+pub(crate) trait Message: Serialize + DeserializeOwned {
+    const KIND: Kind;
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        write_frame(out, Self::KIND, &header(self)?, [].into_iter())
+    }
+
+    fn decode(frame: Frame) -> Result<Self, FrameError> {
+        let frame = frame.expect(Self::KIND)?;
+        no_bulk(&frame)?;
+        parse(&frame.header)
+    }
+}
+
+/// Router → engine, first of all.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) nonce: Nonce,
+}
+
+/// Engine → router: show that you know the secret.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Challenge {
+    pub(crate) nonce: Nonce,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Proof(pub(crate) [u8; 32]);
+
+/// Engine → router, last of the handshake. Goes out as the answer to another version's hello too.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Welcome {
+    Refused(String),
+    Accepted { proof: Proof, info: Box<EngineInfo> },
+}
+
+impl Message for Hello {
+    const KIND: Kind = Kind::Hello;
+}
+
+impl Message for Challenge {
+    const KIND: Kind = Kind::Challenge;
+}
+
+impl Message for Proof {
+    const KIND: Kind = Kind::Proof;
+}
+
+impl Message for Welcome {
+    const KIND: Kind = Kind::Welcome;
+}
+
+impl Message for StepReply {
+    const KIND: Kind = Kind::Reply;
+}
+
+impl Command {
+    pub(crate) fn encode(mut self, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let prompt = match &mut self {
+            Self::Generate(request) => std::mem::replace(&mut request.prompt, Arc::from([])),
+            Self::Abort(_) => Arc::from([]),
+        };
+        write_frame(out, Kind::Command, &header(&self)?, prompt.iter().map(|token| token.0))
+    }
+
+    pub(crate) fn decode(frame: Frame) -> Result<Self, FrameError> {
+        let frame = frame.expect(Kind::Command)?;
+        let mut command = parse(&frame.header)?;
+        match &mut command {
+            Self::Generate(request) => {
+                let (tokens, rest) = frame.bulk.as_chunks();
+                if !rest.is_empty() {
+                    return Err(FrameError::Bulk(frame.bulk.len()));
+                }
+                request.prompt = tokens.iter().map(|bytes| TokenId(u32::from_le_bytes(*bytes))).collect();
+            }
+            Self::Abort(_) => no_bulk(&frame)?,
+        }
+        Ok(command)
+    }
+}
+
+fn header(value: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    postcard::to_stdvec(value).map_err(|error| FrameError::Header(error.to_string()))
+}
+
+fn parse<T: DeserializeOwned>(header: &[u8]) -> Result<T, FrameError> {
+    let (value, rest) = postcard::take_from_bytes(header).map_err(|error| FrameError::Header(error.to_string()))?;
+    if !rest.is_empty() {
+        return Err(FrameError::Header(format!("{} bytes too many", rest.len())));
+    }
+    Ok(value)
+}
+
+fn no_bulk(frame: &Frame) -> Result<(), FrameError> {
+    if frame.bulk.is_empty() { Ok(()) } else { Err(FrameError::Bulk(frame.bulk.len())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams};
+
+    use super::*;
+    use crate::frame::{FrameLimits, PREFIX_BYTES, read_frame};
+
+    fn generate() -> Command {
+        Command::Generate(Box::new(GenerateRequest {
+            id: RequestId(3),
+            attempt: Attempt(1),
+            prompt: [1, 70_000, u32::MAX].map(TokenId).into(),
+            outputs: vec![vec![TokenId(5)], vec![]],
+            ended: vec![true, false],
+            sampling: SamplingParams { logit_bias: vec![(TokenId(2), -1.5)], ..SamplingParams::greedy() },
+            limits: Limits { max_tokens: 9, min_tokens: 0, stop_tokens: vec![TokenId(0)] },
+            logprobs: Some(2),
+            prompt_logprobs: None,
+        }))
+    }
+
+    async fn frame_of(command: Command) -> Frame {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes).unwrap();
+        read_frame(&mut bytes.as_slice(), FrameLimits::SESSION).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn commands_survive_the_wire() {
+        for command in [generate(), Command::Abort(RequestId(u64::MAX))] {
+            assert_eq!(Command::decode(frame_of(command.clone()).await).unwrap(), command);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_prompt_travels_as_little_endian_words() {
+        let frame = frame_of(generate()).await;
+        assert_eq!(frame.bulk, [1, 0, 0, 0, 0x70, 0x11, 1, 0, 255, 255, 255, 255]);
+        assert!(frame.header.len() < 128 - PREFIX_BYTES, "{} bytes", frame.header.len());
+    }
+
+    #[tokio::test]
+    async fn damaged_headers_are_errors_or_other_commands_never_panics() {
+        let frame = frame_of(generate()).await;
+        let decode = |header: Vec<u8>| Command::decode(Frame { kind: Kind::Command, header, bulk: frame.bulk.clone() });
+        for cut in 0..frame.header.len() {
+            assert!(decode(frame.header[..cut].to_vec()).is_err(), "cut at {cut}");
+        }
+        for position in 0..frame.header.len() {
+            for value in 0..=u8::MAX {
+                let mut header = frame.header.clone();
+                header[position] = value;
+                let _may_be_another_valid_command = decode(header);
+            }
+        }
+        let mut longer = frame.header.clone();
+        longer.push(0);
+        assert_eq!(decode(longer).unwrap_err(), FrameError::Header("1 bytes too many".into()));
+    }
+
+    #[tokio::test]
+    async fn bulk_parts_must_fit_their_command() {
+        let mut odd = frame_of(generate()).await;
+        odd.bulk.pop();
+        assert_eq!(Command::decode(odd).unwrap_err(), FrameError::Bulk(11));
+        let mut abort = frame_of(Command::Abort(RequestId(1))).await;
+        abort.bulk.push(0);
+        assert_eq!(Command::decode(abort).unwrap_err(), FrameError::Bulk(1));
+        let reply = Frame { kind: Kind::Reply, header: vec![], bulk: vec![] };
+        assert!(matches!(Command::decode(reply), Err(FrameError::Unexpected { wanted: "command", got: "reply" })));
+    }
+}

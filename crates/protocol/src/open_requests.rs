@@ -1,0 +1,106 @@
+//! Which streams are open on a session, and where each event of a step reply goes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use baton_core::{Attempt, EngineEvent, EngineReport, GenerateRequest, RequestId, ServeError};
+use tokio::sync::mpsc;
+
+use crate::StepReply;
+use crate::error::SessionError;
+
+#[derive(Default)]
+pub(crate) struct OpenRequests(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    ended: bool,
+    report: EngineReport,
+    streams: BTreeMap<RequestId, Open>,
+}
+
+struct Open {
+    attempt: Attempt,
+    unfinished_choices: usize,
+    events: mpsc::UnboundedSender<EngineEvent>,
+}
+
+impl OpenRequests {
+    /// The stream of a request's events. Ends when the request does, and when the session does.
+    pub(crate) fn register(
+        &self,
+        request: &GenerateRequest,
+    ) -> Result<mpsc::UnboundedReceiver<EngineEvent>, ServeError> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(SessionError::Closed.into());
+        }
+        if state.streams.contains_key(&request.id) {
+            return Err(ServeError::engine(format!("request {} is already open on this session", request.id)));
+        }
+        let (events, stream) = mpsc::unbounded_channel();
+        let unfinished_choices = request.ended.iter().filter(|ended| !**ended).count();
+        state.streams.insert(request.id, Open { attempt: request.attempt, unfinished_choices, events });
+        Ok(stream)
+    }
+
+    /// `true` when the request was still open.
+    pub(crate) fn forget(&self, request: RequestId, attempt: Attempt) -> bool {
+        let mut state = self.lock();
+        let open = state.streams.get(&request).is_some_and(|open| open.attempt == attempt);
+        if open {
+            state.streams.remove(&request);
+        }
+        open
+    }
+
+    pub(crate) fn deliver(&self, reply: StepReply) {
+        let mut state = self.lock();
+        if reply.report.sequence > state.report.sequence {
+            state.report = reply.report;
+        }
+        for event in reply.events {
+            state.deliver(event);
+        }
+    }
+
+    /// No more events: all streams end where they are.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.streams.clear();
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.lock().ended
+    }
+
+    pub(crate) fn report(&self) -> EngineReport {
+        self.lock().report
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Events of requests that were aborted, or of an attempt before the present one, may still be on their way: dropped.
+    fn deliver(&mut self, event: EngineEvent) {
+        let request = event.request();
+        let Some(open) = self.streams.get_mut(&request).filter(|open| open.attempt == event.attempt()) else {
+            return;
+        };
+        match &event {
+            EngineEvent::Prompt(_) => {}
+            EngineEvent::Token(token) if token.finish.is_none() => {}
+            EngineEvent::Token(_) => open.unfinished_choices = open.unfinished_choices.saturating_sub(1),
+            EngineEvent::Failed(_) => open.unfinished_choices = 0,
+        }
+        // The reader may have gone in this moment; its abort follows.
+        let _ = open.events.send(event);
+        if open.unfinished_choices == 0 {
+            self.streams.remove(&request);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Sessions over real loopback connections, against a host that does what the test says.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say so by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use baton_core::{
+    Attempt, Choice, EngineEvent, EngineInfo, EngineReport, FinishReason, GenerateRequest, Limits, RequestId,
+    SamplingParams, ServeError, TokenEvent, TokenId,
+};
+use baton_protocol::{
+    Command, Engine, Secret, SessionClient, SessionError, SessionHost, SessionId, StepReply, TokenStream,
+    serve_sessions,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Opened(SessionId),
+    Sent(SessionId, Command),
+    Closed(SessionId),
+}
+
+/// Records what sessions ask of it; replies are the test's to send.
+struct Host {
+    seen: mpsc::UnboundedSender<Seen>,
+    outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
+}
+
+impl SessionHost for Host {
+    fn info(&self) -> EngineInfo {
+        info()
+    }
+
+    fn open(&self, outbox: mpsc::UnboundedSender<StepReply>) -> SessionId {
+        let mut outboxes = self.outboxes.lock().unwrap();
+        outboxes.push(outbox);
+        let session = SessionId(outboxes.len() as u64 - 1);
+        self.seen.send(Seen::Opened(session)).unwrap();
+        session
+    }
+
+    fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
+        if matches!(&command, Command::Generate(request) if request.prompt.is_empty()) {
+            return Err(ServeError::caller("the prompt is empty").about("prompt"));
+        }
+        self.seen.send(Seen::Sent(session, command)).unwrap();
+        Ok(())
+    }
+
+    fn close(&self, session: SessionId) {
+        // The test may have ended.
+        let _ = self.seen.send(Seen::Closed(session));
+    }
+}
+
+struct Fixture {
+    address: SocketAddr,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
+    server: JoinHandle<()>,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (events, seen) = mpsc::unbounded_channel();
+        let outboxes = Arc::default();
+        let host = Host { seen: events, outboxes: Arc::clone(&outboxes) };
+        let server = tokio::spawn(serve_sessions(listener, Secret::new("right"), host));
+        Self { address, seen, outboxes, server }
+    }
+
+    async fn connect(&mut self) -> SessionClient {
+        let client = SessionClient::connect(self.address, &Secret::new("right")).await.unwrap();
+        assert!(matches!(self.next().await, Seen::Opened(_)));
+        client
+    }
+
+    async fn next(&mut self) -> Seen {
+        timeout(Duration::from_secs(10), self.seen.recv()).await.expect("nothing was seen").unwrap()
+    }
+
+    fn reply(&self, session: usize, sequence: u64, events: Vec<EngineEvent>) {
+        let report = EngineReport { sequence, ..EngineReport::default() };
+        self.outboxes.lock().unwrap()[session].send(StepReply { report, events }).unwrap();
+    }
+}
+
+fn info() -> EngineInfo {
+    EngineInfo {
+        model: "tiny".into(),
+        numerics_id: "n".into(),
+        vocab_size: 8,
+        max_context_tokens: 64,
+        pages_total: 2,
+        threads: 1,
+        prefix_cache: true,
+    }
+}
+
+fn request(id: u64, choices: usize, prompt: &[u32]) -> GenerateRequest {
+    GenerateRequest {
+        id: RequestId(id),
+        attempt: Attempt(0),
+        prompt: prompt.iter().copied().map(TokenId).collect(),
+        outputs: vec![vec![]; choices],
+        ended: vec![false; choices],
+        sampling: SamplingParams::greedy(),
+        limits: Limits { max_tokens: 4, min_tokens: 0, stop_tokens: vec![] },
+        logprobs: None,
+        prompt_logprobs: None,
+    }
+}
+
+fn token(id: u64, choice: u32, index: u32, finish: Option<FinishReason>) -> EngineEvent {
+    EngineEvent::Token(TokenEvent {
+        request: RequestId(id),
+        attempt: Attempt(0),
+        choice: Choice(choice),
+        index,
+        token: TokenId(index + 1),
+        logprobs: None,
+        finish,
+    })
+}
+
+async fn next(stream: &mut TokenStream) -> Option<EngineEvent> {
+    timeout(Duration::from_secs(10), stream.next()).await.expect("the stream is stuck")
+}
+
+#[tokio::test]
+async fn requests_share_a_connection_and_each_gets_its_own_events() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    assert_eq!(*client.info(), info());
+    let mut one = client.start_generate(request(1, 1, &[5, 6])).await.unwrap();
+    let mut two = client.start_generate(request(2, 2, &[7])).await.unwrap();
+    for expected in [request(1, 1, &[5, 6]), request(2, 2, &[7])] {
+        assert_eq!(engine.next().await, Seen::Sent(SessionId(0), Command::Generate(Box::new(expected))));
+    }
+    let end = Some(FinishReason::Length);
+    engine.reply(0, 1, vec![token(1, 0, 0, None), token(2, 1, 0, end), token(2, 0, 0, None)]);
+    engine.reply(0, 2, vec![token(2, 0, 1, end), token(1, 0, 1, end)]);
+    for (stream, events) in [
+        (&mut one, vec![token(1, 0, 0, None), token(1, 0, 1, end)]),
+        (&mut two, vec![token(2, 1, 0, end), token(2, 0, 0, None), token(2, 0, 1, end)]),
+    ] {
+        for event in events {
+            assert_eq!(next(stream).await, Some(event));
+        }
+        assert_eq!(next(stream).await, None);
+    }
+    assert_eq!(client.report().sequence, 2);
+    // Ended requests need no abort: the next thing the host sees is a new request.
+    drop((one, two));
+    let _three = client.start_generate(request(3, 1, &[1])).await.unwrap();
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate(_))));
+}
+
+#[tokio::test]
+async fn older_reports_do_not_replace_newer_ones() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut stream = client.start_generate(request(1, 1, &[1])).await.unwrap();
+    engine.next().await;
+    engine.reply(0, 9, vec![]);
+    engine.reply(0, 3, vec![token(1, 0, 0, None)]);
+    next(&mut stream).await.unwrap();
+    assert_eq!(client.report().sequence, 9);
+}
+
+#[tokio::test]
+async fn dropping_a_stream_aborts_its_request() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    drop(client.start_generate(request(4, 1, &[1])).await.unwrap());
+    engine.next().await;
+    assert_eq!(engine.next().await, Seen::Sent(SessionId(0), Command::Abort(RequestId(4))));
+}
+
+#[tokio::test]
+async fn a_refused_command_fails_its_request_only() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut refused = client.start_generate(request(1, 1, &[])).await.unwrap();
+    let Some(EngineEvent::Failed(failed)) = next(&mut refused).await else { panic!("not refused") };
+    assert_eq!(failed.error, ServeError::caller("the prompt is empty").about("prompt"));
+    assert_eq!(next(&mut refused).await, None);
+    let mut served = client.start_generate(request(2, 1, &[1])).await.unwrap();
+    engine.next().await;
+    engine.reply(0, 1, vec![token(2, 0, 0, None)]);
+    assert_eq!(next(&mut served).await, Some(token(2, 0, 0, None)));
+}
+
+#[tokio::test]
+async fn the_end_of_the_engine_ends_all_streams() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut streams = [
+        client.start_generate(request(1, 1, &[1])).await.unwrap(),
+        client.start_generate(request(2, 1, &[1])).await.unwrap(),
+    ];
+    for _ in 0..2 {
+        engine.next().await;
+    }
+    assert!(client.is_alive());
+    engine.server.abort();
+    for stream in &mut streams {
+        assert_eq!(next(stream).await, None);
+    }
+    assert!(!client.is_alive());
+    assert!(client.start_generate(request(3, 1, &[1])).await.is_err());
+}
+
+#[tokio::test]
+async fn a_host_that_drops_its_outbox_ends_the_session_after_its_last_reply() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut stream = client.start_generate(request(1, 1, &[1])).await.unwrap();
+    engine.next().await;
+    engine.reply(0, 1, vec![token(1, 0, 0, None)]);
+    engine.outboxes.lock().unwrap().clear();
+    assert_eq!(next(&mut stream).await, Some(token(1, 0, 0, None)));
+    assert_eq!(next(&mut stream).await, None);
+    assert_eq!(engine.next().await, Seen::Closed(SessionId(0)));
+}
+
+#[tokio::test]
+async fn the_end_of_the_router_closes_its_session_and_no_other() {
+    let mut engine = Fixture::start().await;
+    let (one, two) = (engine.connect().await, engine.connect().await);
+    let _stream = one.start_generate(request(1, 1, &[1])).await.unwrap();
+    engine.next().await;
+    drop(one);
+    assert_eq!(engine.next().await, Seen::Closed(SessionId(0)));
+    assert!(two.is_alive());
+}
+
+#[tokio::test]
+async fn a_wrong_secret_is_refused_with_a_reason() {
+    let mut engine = Fixture::start().await;
+    let refused = SessionClient::connect(engine.address, &Secret::new("wrong")).await.err().unwrap();
+    assert_eq!(refused.to_string(), "refused: wrong secret");
+    engine.connect().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_know_the_secret_is_not_believed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut hello = [0; 48];
+        stream.read_exact(&mut hello).await.unwrap();
+        // A welcome with 32 zero bytes for a proof, and an info that decodes.
+        let header = [[1].as_slice(), &[0; 32], &[1, b'm', 1, b'n', 8, 64, 2, 1, 1]].concat();
+        let mut bytes = b"BATN\x01\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
+        bytes.extend([0; 32]);
+        bytes.extend(b"BATN\x01\x04\0\0");
+        bytes.extend((header.len() as u32).to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(header);
+        stream.write_all(&bytes).await.unwrap();
+        let _keep_open = stream.read(&mut hello).await;
+    });
+    let error = SessionClient::connect(address, &Secret::new("right")).await.err().unwrap();
+    assert!(matches!(error, SessionError::Impostor), "{error}");
+}
+
+#[tokio::test]
+async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
+    let mut engine = Fixture::start().await;
+    let cases: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"BATN\x02\x01\0\0\x20\0\0\0\0\0\0\0",
+        b"BATN\x01\x05\0\0\0\0\0\0\0\0\0\0",
+        b"BATN\x01\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
+        b"BATN\x01\x01\0\0\x01\0\0\0\0\0\0\0\0",
+    ];
+    for bytes in cases {
+        let mut stream = TcpStream::connect(engine.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // Closed, by reset when bytes were left unread.
+        let _ = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await.expect("not closed");
+        assert_eq!(answer.is_empty(), bytes[4] != 2, "only another version is told why: {answer:?}");
+    }
+    engine.connect().await;
+}
