@@ -1,6 +1,29 @@
 //! Model directories. Files arrive (a Hugging Face directory, a single file or the bundled model); a [`DecoderSpec`] and
 //! named [`TensorView`]s leave for `compute`, and tokenizer files for `text`.
+//!
+//! [`ModelSource`] says where, [`ModelFiles`] holds the small files (all that a gateway needs), [`Model`] maps the weights
+//! as well, after checking that each one is there and has its shape.
 
+mod architecture;
+mod bundled;
+mod config;
+mod error;
+mod files;
+mod generation;
+mod model;
+mod parts;
+mod rope;
+mod source;
 mod spec;
+mod weights;
+mod weights_id;
 
+pub use architecture::{Architecture, supported_architectures};
+pub use bundled::{DEFAULT_MODEL, bundled_names};
+pub use config::Config;
+pub use error::ModelError;
+pub use files::ModelFiles;
+pub use generation::GenerationConfig;
+pub use model::Model;
+pub use source::ModelSource;
 pub use spec::{DecoderSpec, Dtype, LayerPart, Part, RopeScaling, RopeSpec, TensorView};

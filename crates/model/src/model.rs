@@ -1,0 +1,86 @@
+//! A model whose files have all been checked.
+
+use crate::architecture::{self, Architecture};
+use crate::weights::Weights;
+use crate::weights_id::weights_id;
+use crate::{DecoderSpec, Dtype, GenerationConfig, ModelError, ModelFiles, ModelSource, Part, TensorView};
+
+pub struct Model {
+    pub spec: DecoderSpec,
+    pub generation: GenerationConfig,
+    pub files: ModelFiles,
+    architecture: &'static dyn Architecture,
+    weights: Weights,
+    weights_id: String,
+}
+
+impl Model {
+    /// Maps the weights and checks that each one the configuration asks for is there, with its shape.
+    pub fn open(source: &ModelSource) -> Result<Self, ModelError> {
+        let files = ModelFiles::open(source)?;
+        let architecture = architecture::find(files.config())?;
+        let mut spec = files.decoder()?;
+        let generation = files.generation()?;
+        let weights = Weights::open(source)?;
+        for part in spec.parts() {
+            checked_tensor(&spec, architecture, &weights, part)?;
+        }
+        let weights_id = weights_id(&spec, |part| weights.tensor(&architecture.tensor_name(part)))?;
+        spec.dtype = most_used_dtype(&spec, architecture, &weights)?;
+        Ok(Self { spec, generation, files, architecture, weights, weights_id })
+    }
+
+    pub fn name(&self) -> &str {
+        self.files.name()
+    }
+
+    /// Equal for models that compute the same.
+    pub fn weights_id(&self) -> &str {
+        &self.weights_id
+    }
+
+    /// A weight of [`DecoderSpec::parts`]; the head of a tied model is its embedding.
+    pub fn tensor(&self, part: Part) -> Result<TensorView<'_>, ModelError> {
+        let part = match part {
+            Part::Head if self.spec.tied_head => Part::Embedding,
+            Part::Layer(layer, inner) if layer >= self.spec.layers || !self.spec.has(inner) => {
+                return Err(ModelError::NoSuchPart(part));
+            }
+            part => part,
+        };
+        self.weights.tensor(&self.architecture.tensor_name(part))
+    }
+}
+
+fn checked_tensor<'a>(
+    spec: &DecoderSpec,
+    architecture: &dyn Architecture,
+    weights: &'a Weights,
+    part: Part,
+) -> Result<TensorView<'a>, ModelError> {
+    let tensor = architecture.tensor_name(part);
+    let view = weights.tensor(&tensor)?;
+    let expected = spec.shape(part);
+    if view.shape == expected {
+        return Ok(view);
+    }
+    let problem = format!("config.json asks for shape {expected:?}, the file has {:?}", view.shape);
+    Err(ModelError::Tensor { file: weights.file_of(&tensor).into(), tensor, problem })
+}
+
+fn most_used_dtype(
+    spec: &DecoderSpec,
+    architecture: &dyn Architecture,
+    weights: &Weights,
+) -> Result<Dtype, ModelError> {
+    let mut elements = [(Dtype::Bf16, 0), (Dtype::F16, 0), (Dtype::F32, 0)];
+    for part in spec.parts() {
+        let view = weights.tensor(&architecture.tensor_name(part))?;
+        for (dtype, count) in &mut elements {
+            if *dtype == view.dtype {
+                *count += view.bytes.len() / dtype.bytes();
+            }
+        }
+    }
+    Ok(elements.into_iter().max_by_key(|(_, count)| *count).map_or(spec.dtype, |(dtype, _)| dtype))
+}

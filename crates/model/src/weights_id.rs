@@ -1,0 +1,109 @@
+//! A name for what a model computes: equal for equal weights however they are spread over files, different after
+//! fine-tuning, and cheap for weights that are larger than memory.
+
+use crate::spec::{DecoderSpec, Dtype, RopeScaling, RopeSpec};
+use crate::{ModelError, Part, TensorView};
+
+/// A tensor up to this size counts byte by byte; of a larger one `WINDOWS` spread stretches do.
+const WHOLE_BYTES: usize = 64 << 10;
+const WINDOWS: usize = 16;
+const WINDOW_BYTES: usize = WHOLE_BYTES / WINDOWS;
+
+pub(crate) fn weights_id<'a>(
+    spec: &DecoderSpec,
+    tensor: impl Fn(Part) -> Result<TensorView<'a>, ModelError>,
+) -> Result<String, ModelError> {
+    let mut hasher = blake3::Hasher::new();
+    hash_spec(&mut hasher, spec);
+    for part in spec.parts() {
+        let view = tensor(part)?;
+        hash_numbers(&mut hasher, &[dtype_number(view.dtype), view.bytes.len() as u64]);
+        hash_sample(&mut hasher, view.bytes);
+    }
+    Ok(hasher.finalize().to_hex()[..32].to_owned())
+}
+
+fn hash_spec(hasher: &mut blake3::Hasher, spec: &DecoderSpec) {
+    // Taken apart by name, so that a new field does not compile until it is decided whether it counts. A longer context
+    // does not change what is computed, nor does the type that most weights have: each has its own below.
+    let DecoderSpec {
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
+        vocab,
+        max_context: _,
+        norm_eps,
+        rope: RopeSpec { theta, scaling },
+        tied_head,
+        qkv_bias,
+        o_bias,
+        mlp_bias,
+        dtype: _,
+    } = spec;
+    hash_numbers(hasher, &[hidden, layers, heads, kv_heads, head_dim, ffn, vocab].map(|size| *size as u64));
+    hash_numbers(hasher, &[tied_head, qkv_bias, o_bias, mlp_bias].map(|flag| u64::from(*flag)));
+    hash_numbers(hasher, &[f64::from(*norm_eps).to_bits(), theta.to_bits()]);
+    match scaling {
+        RopeScaling::None => hash_numbers(hasher, &[0]),
+        RopeScaling::Linear { factor } => hash_numbers(hasher, &[1, factor.to_bits()]),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+            hash_numbers(hasher, &[2]);
+            let factors = [factor, low_freq_factor, high_freq_factor, original_max_position];
+            hash_numbers(hasher, &factors.map(|factor| factor.to_bits()));
+        }
+    }
+}
+
+/// ```text
+///   |####......####......####......####|   WINDOWS stretches, the first at the begin, the last at the end
+/// ```
+fn hash_sample(hasher: &mut blake3::Hasher, bytes: &[u8]) {
+    if bytes.len() <= WHOLE_BYTES {
+        hasher.update(bytes);
+        return;
+    }
+    let last_begin = bytes.len() - WINDOW_BYTES;
+    for window in 0..WINDOWS {
+        let begin = (last_begin as u128 * window as u128 / (WINDOWS - 1) as u128) as usize;
+        hasher.update(&bytes[begin..begin + WINDOW_BYTES]);
+    }
+}
+
+fn hash_numbers(hasher: &mut blake3::Hasher, numbers: &[u64]) {
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
+    }
+}
+
+fn dtype_number(dtype: Dtype) -> u64 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 1,
+        Dtype::Bf16 => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_cover_both_ends_and_small_tensors_entirely() {
+        let id = |bytes: &[u8]| {
+            let mut hasher = blake3::Hasher::new();
+            hash_sample(&mut hasher, bytes);
+            hasher.finalize()
+        };
+        for (length, changed) in
+            [(WHOLE_BYTES, 12_345), (WHOLE_BYTES * 5 + 3, 0), (WHOLE_BYTES * 5 + 3, WHOLE_BYTES * 5 + 2)]
+        {
+            let mut bytes = vec![0; length];
+            let before = id(&bytes);
+            bytes[changed] = 1;
+            assert_ne!(id(&bytes), before, "{length} bytes, {changed} changed");
+        }
+    }
+}
