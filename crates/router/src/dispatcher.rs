@@ -1,0 +1,108 @@
+//! Where a request enters: it gets its id and a relay that stays with it to the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use baton_core::{Attempt, EngineInfo, GenerateRequest, RequestId, ServeError};
+use baton_protocol::TokenStream;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::fleet::{EngineStatus, Fleet};
+use crate::relay::Relay;
+use crate::retry::{Patience, RetryPolicy};
+use crate::runtime::{Runtime, TokioRuntime};
+use crate::strategy::Router;
+use crate::token_log::TokenLog;
+
+#[derive(Clone, Debug)]
+pub struct DispatchConfig {
+    /// Requests that may be open at once; further ones are told to come back.
+    pub max_in_flight: usize,
+    pub retry: RetryPolicy,
+    /// Of the jitter in back-offs.
+    pub seed: u64,
+}
+
+impl Default for DispatchConfig {
+    fn default() -> Self {
+        Self { max_in_flight: 4096, retry: RetryPolicy::default(), seed: 0 }
+    }
+}
+
+pub struct Dispatcher {
+    fleet: Arc<Fleet>,
+    router: Arc<dyn Router>,
+    runtime: Arc<dyn Runtime>,
+    config: DispatchConfig,
+    next_request: AtomicU64,
+    in_flight: Arc<Semaphore>,
+    resumed: Arc<AtomicU64>,
+}
+
+impl Dispatcher {
+    pub fn new(fleet: Arc<Fleet>, router: Arc<dyn Router>, config: DispatchConfig) -> Self {
+        Self::with_runtime(fleet, router, config, Arc::new(TokioRuntime::default()))
+    }
+
+    pub fn with_runtime(
+        fleet: Arc<Fleet>,
+        router: Arc<dyn Router>,
+        config: DispatchConfig,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        let in_flight = Arc::new(Semaphore::new(config.max_in_flight));
+        Self { fleet, router, runtime, config, next_request: AtomicU64::new(1), in_flight, resumed: Arc::default() }
+    }
+
+    /// The request's id and attempt are set here; whatever they were is ignored. Dropping the stream aborts it.
+    pub async fn generate(&self, request: GenerateRequest) -> Result<TokenStream, ServeError> {
+        let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
+            let message = format!("{} requests are open already", self.config.max_in_flight);
+            return Err(ServeError::busy(message, 1000));
+        };
+        let id = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
+        let request = GenerateRequest { id, attempt: Attempt(0), ..request };
+        let (client, events) = mpsc::unbounded_channel();
+        let relay = Relay {
+            log: TokenLog::of(&request),
+            patience: Patience::new(self.config.retry.clone(), self.config.seed ^ id.0),
+            request,
+            fleet: Arc::clone(&self.fleet),
+            router: Arc::clone(&self.router),
+            runtime: Arc::clone(&self.runtime),
+            resumed: Arc::clone(&self.resumed),
+            client,
+            prompt_told: false,
+            avoid: None,
+        };
+        self.runtime.spawn(Box::pin(async move {
+            relay.run().await;
+            drop(permit);
+        }));
+        // The relay sees by itself that nobody reads any more.
+        Ok(TokenStream::new(id, events, |_| {}))
+    }
+
+    /// A request that arrived now would be served.
+    pub fn is_ready(&self) -> bool {
+        !self.fleet.roster(None).is_empty()
+    }
+
+    pub fn fleet_status(&self) -> Vec<EngineStatus> {
+        self.fleet.status()
+    }
+
+    /// Of any engine that has ever been ready: all serve the same model.
+    pub fn engine_info(&self) -> Option<EngineInfo> {
+        self.fleet.status().into_iter().find_map(|engine| engine.info)
+    }
+
+    /// Attempts that continued a request after its engine failed, vanished or had no room.
+    pub fn resumed_total(&self) -> u64 {
+        self.resumed.load(Ordering::Relaxed)
+    }
+
+    pub fn requests_in_flight(&self) -> usize {
+        self.config.max_in_flight - self.in_flight.available_permits()
+    }
+}

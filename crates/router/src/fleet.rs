@@ -1,0 +1,190 @@
+//! The engines of a deployment as this router knows them. The launcher reports comings and goings; nobody else does.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_core::{EngineInfo, EngineReport};
+use baton_protocol::Engine;
+use tokio::sync::watch;
+
+use crate::load::Load;
+use crate::roster::{Pick, Roster};
+
+/// An engine's place in the fleet; stays the same over restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineId(pub usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Mixed,
+    Prefill,
+    Decode,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+pub struct Fleet {
+    members: Vec<Member>,
+    /// Counts comings and goings, so that whoever waits for an engine is woken.
+    changes: watch::Sender<u64>,
+}
+
+struct Member {
+    name: String,
+    role: Role,
+    load: Arc<Load>,
+    state: Mutex<State>,
+}
+
+struct State {
+    presence: Presence,
+    restarts: u64,
+    /// Kept when the engine is gone.
+    info: Option<EngineInfo>,
+    report: EngineReport,
+}
+
+enum Presence {
+    Starting,
+    Ready(Arc<dyn Engine>),
+    Down,
+}
+
+/// One engine, for metrics and people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineStatus {
+    pub name: String,
+    pub role: Role,
+    /// The process is there, though it may still be loading.
+    pub alive: bool,
+    pub ready: bool,
+    /// `None` until it has been ready once.
+    pub info: Option<EngineInfo>,
+    pub report: EngineReport,
+    pub restarts: u64,
+}
+
+impl Fleet {
+    /// All engines are starting.
+    pub fn new(members: impl IntoIterator<Item = (String, Role)>) -> Self {
+        let members = members.into_iter().map(|(name, role)| Member {
+            name,
+            role,
+            load: Arc::default(),
+            state: Mutex::new(State {
+                presence: Presence::Starting,
+                restarts: 0,
+                info: None,
+                report: EngineReport::default(),
+            }),
+        });
+        Self { members: members.collect(), changes: watch::Sender::new(0) }
+    }
+
+    /// Engines that are there already.
+    pub fn of_ready(engines: impl IntoIterator<Item = (String, Role, Arc<dyn Engine>)>) -> Self {
+        let (names, engines): (Vec<_>, Vec<_>) =
+            engines.into_iter().map(|(name, role, engine)| ((name, role), engine)).unzip();
+        let fleet = Self::new(names);
+        for (id, engine) in fleet.ids().zip(engines) {
+            fleet.engine_ready(id, engine);
+        }
+        fleet
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = EngineId> + use<> {
+        (0..self.members.len()).map(EngineId)
+    }
+
+    pub fn name(&self, id: EngineId) -> &str {
+        self.members.get(id.0).map_or("?", |member| &member.name)
+    }
+
+    /// A process for this engine starts again.
+    pub fn engine_restarting(&self, id: EngineId) {
+        self.change(id, |state| {
+            state.presence = Presence::Starting;
+            state.restarts += 1;
+        });
+    }
+
+    /// The engine answers; whoever stood in this place before is dropped.
+    pub fn engine_ready(&self, id: EngineId, engine: Arc<dyn Engine>) {
+        self.change(id, |state| {
+            state.info = Some(engine.info().clone());
+            state.report = EngineReport::default();
+            state.presence = Presence::Ready(engine);
+        });
+    }
+
+    /// The engine is gone. Its open streams end, and are resumed elsewhere.
+    pub fn engine_down(&self, id: EngineId) {
+        self.change(id, |state| {
+            if let Presence::Ready(engine) = &state.presence {
+                state.report = engine.report();
+            }
+            state.presence = Presence::Down;
+        });
+    }
+
+    /// Wakes at every coming and going from now on.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Who can be sent a request now; without `avoid` if there is anyone else.
+    pub fn roster(&self, avoid: Option<EngineId>) -> Roster {
+        let ready = self.ids().zip(&self.members).filter_map(|(id, member)| {
+            let engine = member.lock().ready()?;
+            Some(Pick { id, role: member.role, engine, load: Arc::clone(&member.load) })
+        });
+        Roster::new(ready.collect(), avoid)
+    }
+
+    pub fn status(&self) -> Vec<EngineStatus> {
+        self.members.iter().map(Member::status).collect()
+    }
+
+    fn change(&self, id: EngineId, change: impl FnOnce(&mut State)) {
+        if let Some(member) = self.members.get(id.0) {
+            change(&mut member.lock());
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl Member {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> EngineStatus {
+        let state = self.lock();
+        let ready = state.ready();
+        EngineStatus {
+            name: self.name.clone(),
+            role: self.role,
+            alive: ready.is_some() || matches!(state.presence, Presence::Starting),
+            ready: ready.is_some(),
+            info: state.info.clone(),
+            report: ready.map_or(state.report, |engine| engine.report()),
+            restarts: state.restarts,
+        }
+    }
+}
+
+impl State {
+    fn ready(&self) -> Option<Arc<dyn Engine>> {
+        match &self.presence {
+            Presence::Ready(engine) if engine.is_alive() => Some(Arc::clone(engine)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Who gets the next request.
+
+use std::sync::Arc;
+
+use crate::scripted::{Act, Scripted, fleet, read, request};
+use baton_core::EngineLoad;
+use baton_router::{DispatchConfig, Dispatcher, EngineId, LeastLoaded, RoundRobin};
+
+fn served(engines: &[Arc<Scripted>]) -> Vec<usize> {
+    engines.iter().map(|engine| engine.served()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn round_robin_really_rotates_and_skips_who_is_gone() {
+    let engines = [(); 3].map(|()| Scripted::new([]));
+    let fleet = fleet(&engines.each_ref());
+    let dispatcher = Dispatcher::new(Arc::clone(&fleet), Arc::new(RoundRobin::default()), DispatchConfig::default());
+    let send = async |times: usize| {
+        for _ in 0..times {
+            read(dispatcher.generate(request(1, 1)).await.unwrap(), 1).await;
+        }
+    };
+    send(7).await;
+    assert_eq!(served(&engines), [3, 2, 2]);
+    fleet.engine_down(EngineId(1));
+    send(4).await;
+    assert_eq!(served(&engines), [5, 2, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn least_loaded_counts_reports_and_own_requests() {
+    let engines = [(); 3].map(|()| Scripted::new(vec![Act::Hang; 9]));
+    engines[0].load.lock().unwrap().running = 3;
+    *engines[1].load.lock().unwrap() = EngineLoad { waiting: 1, pending_prefill_tokens: 10, ..EngineLoad::default() };
+    let fleet = fleet(&engines.each_ref());
+    let dispatcher = Dispatcher::new(fleet, Arc::new(LeastLoaded), DispatchConfig::default());
+    let mut open = Vec::new();
+    // Loads before each: 3 1 0 · 3 1 1 (shorter prefill queue wins) · 3 1 2 · 3 3 2 · 3 3 3 (lowest id wins)
+    for (choices, picked) in [(1, 2), (1, 2), (2, 1), (1, 2), (1, 0)] {
+        let before = served(&engines)[picked];
+        let mut stream = dispatcher.generate(request(choices, 1)).await.unwrap();
+        stream.next().await.unwrap();
+        open.push(stream);
+        assert_eq!(served(&engines)[picked], before + 1, "request {}", open.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_is_given_back_when_a_request_ends_or_is_left() {
+    let engines = [Scripted::new([Act::Hang]), Scripted::new([Act::Hang])];
+    let fleet = fleet(&engines.each_ref());
+    let dispatcher = Dispatcher::new(fleet, Arc::new(LeastLoaded), DispatchConfig::default());
+    let mut first = dispatcher.generate(request(1, 1)).await.unwrap();
+    first.next().await.unwrap();
+    drop(first);
+    tokio::task::yield_now().await;
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    // The first engine is free again, and stays first however often it serves.
+    for _ in 0..3 {
+        read(dispatcher.generate(request(1, 1)).await.unwrap(), 1).await;
+    }
+    assert_eq!(served(&engines), [4, 0]);
+}
