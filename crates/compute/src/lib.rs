@@ -4,6 +4,8 @@
 
 mod backend;
 mod plan;
+mod sample;
 
 pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
 pub use plan::{InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
+pub use sample::{SampleScratch, SamplerState, token_logprobs};
