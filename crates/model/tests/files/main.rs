@@ -1,0 +1,8 @@
+//! Models opened from files: the bundled one, tiny ones as they come, and damaged ones.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
+
+mod bundled;
+mod damaged_weights;
+mod directories;
+mod tiny;
