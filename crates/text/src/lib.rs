@@ -1,1 +1,22 @@
-//! text
+//! Text for people, token ids for engines. Prompts and conversations arrive from the gateway and leave as ids; ids arrive
+//! from engines one by one and leave as text that is whole characters, cut where the client asked to stop.
+//!
+//! Nothing here does I/O: the files of a model come in as bytes, and errors name the file they are about.
+
+mod decoder;
+mod detokenizer;
+mod error;
+mod special;
+mod stop;
+mod strftime;
+mod template;
+mod tokenizer;
+mod vocabulary;
+
+pub use detokenizer::{ControlTokens, Detokenizer, TextStart};
+pub use error::TextError;
+pub use special::TokenizerConfig;
+pub use stop::{StopMatcher, StopStrings};
+pub use template::{ChatTemplate, Conversation, Message};
+pub use tokenizer::{SpecialTokens, Tokenizer};
+pub use vocabulary::Vocabulary;

@@ -1,0 +1,214 @@
+//! Text to token ids, by the rules of a model's tokenizer.json.
+
+use std::sync::Arc;
+
+use baton_core::TokenId;
+use serde_json::Value;
+
+use crate::{ControlTokens, Detokenizer, TextError, TextStart, Vocabulary, decoder::Decoder};
+
+const FILE: &str = "tokenizer.json";
+
+/// Whether the tokenizer's own additions (usually a beginning-of-sequence token) are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// As the file's post-processor says: for plain prompts.
+    Add,
+    /// Only those spelled out in the text: a chat template writes its own.
+    AsWritten,
+}
+
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    vocabulary: Arc<Vocabulary>,
+    /// No token stands for more bytes of text than this; `None` when the text is changed before it is cut into tokens.
+    longest_token_bytes: Option<usize>,
+}
+
+impl Tokenizer {
+    /// From the contents of a tokenizer.json.
+    pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
+        let file: Value = serde_json::from_slice(json).map_err(|error| TextError::file(FILE, error))?;
+        let decoder = Decoder::from_json(&file["decoder"])?;
+        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| TextError::file(FILE, error))?;
+        // A limit or a padding left in the file by whoever trained with it would silently change prompts.
+        inner.with_truncation(None).map_err(|error| TextError::file(FILE, error))?;
+        inner.with_padding(None);
+
+        let vocabulary = vocabulary(&inner, &decoder);
+        let every_byte_has_a_token = inner.get_normalizer().is_none() && file["model"]["unk_token"].is_null();
+        let longest_token_bytes = every_byte_has_a_token.then(|| vocabulary.longest_token_bytes().max(1));
+        Ok(Self { inner, vocabulary: Arc::new(vocabulary), longest_token_bytes })
+    }
+
+    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TextError> {
+        let encoding = self
+            .inner
+            .encode_fast(text, special == SpecialTokens::Add)
+            .map_err(|error| TextError::Untokenizable(error.to_string()))?;
+        Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+    }
+
+    /// At least so many tokens: lets a caller refuse a text that cannot fit without tokenizing it.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        self.longest_token_bytes.map_or(0, |bytes| text.len().div_ceil(bytes))
+    }
+
+    /// The whole text at once; equal to what a [`Detokenizer`] says piece by piece.
+    pub fn decode(&self, tokens: &[TokenId], control: ControlTokens) -> String {
+        let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), control, TextStart::Here);
+        let mut text = String::new();
+        tokens.iter().for_each(|&token| detokenizer.push(token, &mut text));
+        detokenizer.finish(&mut text);
+        text
+    }
+
+    pub fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.vocabulary
+    }
+
+    /// As the tokenizer's file spells it, which is not its text: `Ġcat` is " cat".
+    pub fn id_to_token(&self, token: TokenId) -> Option<String> {
+        self.inner.id_to_token(token.0)
+    }
+
+    pub fn token_to_id(&self, token: &str) -> Option<TokenId> {
+        self.inner.token_to_id(token).map(TokenId)
+    }
+}
+
+fn vocabulary(tokenizer: &tokenizers::Tokenizer, decoder: &Decoder) -> Vocabulary {
+    let added = tokenizer.get_added_tokens_decoder();
+    let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last + 1);
+    let tokens = (0..len).map(|id| match added.get(&id) {
+        // Added tokens are matched in the raw text, so they stand for exactly what they say.
+        Some(token) => (token.content.clone().into_bytes(), token.special),
+        None => (tokenizer.id_to_token(id).map(|token| decoder.bytes(&token)).unwrap_or_default(), false),
+    });
+    Vocabulary::new(tokens, decoder.leading_spaces)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    impl Tokenizer {
+        /// What Hugging Face's own decoder makes of it.
+        pub(crate) fn reference_decode(&self, ids: &[u32]) -> String {
+            self.inner.decode(ids, true).unwrap()
+        }
+    }
+
+    pub(crate) fn storyteller() -> Tokenizer {
+        Tokenizer::from_json(include_bytes!("../../../models/storyteller-11m/tokenizer.json")).unwrap()
+    }
+
+    /// The shape of Llama 2's: SentencePiece with byte fallback and a beginning-of-sequence token.
+    pub(crate) fn sentencepiece() -> Tokenizer {
+        let mut vocab: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
+        vocab.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));
+        vocab.extend(["▁", "a", "b", "▁a", "▁b", "ab", "▁ab"].map(str::to_owned));
+        let ids: serde_json::Map<String, Value> =
+            vocab.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
+        let special = |id: u32, content: &str| {
+            json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false})
+        };
+        let file = json!({
+            "version": "1.0",
+            "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+            "padding": null,
+            "added_tokens": [special(0, "<unk>"), special(1, "<s>"), special(2, "</s>")],
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ]},
+            "pre_tokenizer": null,
+            "post_processor": {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+            "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ]},
+            "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+                "vocab": ids, "merges": [["▁", "a"], ["▁", "b"], ["a", "b"], ["▁a", "b"]]},
+        });
+        Tokenizer::from_json(file.to_string().as_bytes()).unwrap()
+    }
+
+    fn ids(tokens: &[u32]) -> Vec<TokenId> {
+        tokens.iter().copied().map(TokenId).collect()
+    }
+
+    #[test]
+    fn text_survives_the_round_trip() {
+        let texts = ["", "a", " a", "  a b ", "naïve café 😀", "ab\n\tab", "a<0x41>b", "日本語 ab"];
+        for tokenizer in [storyteller(), sentencepiece()] {
+            for text in texts {
+                let tokens = tokenizer.encode(text, SpecialTokens::Add).unwrap();
+                assert_eq!(tokenizer.decode(&tokens, ControlTokens::Hide), text);
+            }
+        }
+    }
+
+    #[test]
+    fn decoding_agrees_with_the_reference() {
+        let tokenizer = storyteller();
+        let text = "Once upon a time <|im_end|> there was a café.";
+        let tokens = tokenizer.encode(text, SpecialTokens::AsWritten).unwrap();
+        let raw: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+        for (control, skip) in [(ControlTokens::Hide, true), (ControlTokens::Show, false)] {
+            assert_eq!(tokenizer.decode(&tokens, control), tokenizer.inner.decode(&raw, skip).unwrap());
+        }
+    }
+
+    #[test]
+    fn special_tokens_are_added_when_asked_and_recognised_always() {
+        let tokenizer = sentencepiece();
+        assert_eq!(tokenizer.encode("a", SpecialTokens::Add).unwrap(), ids(&[1, 262]));
+        assert_eq!(tokenizer.encode("a", SpecialTokens::AsWritten).unwrap(), ids(&[262]));
+        assert_eq!(tokenizer.encode("", SpecialTokens::Add).unwrap(), ids(&[1]));
+        assert_eq!(storyteller().encode("<|im_end|>", SpecialTokens::AsWritten).unwrap(), ids(&[2]));
+        assert!(tokenizer.vocabulary().is_special(TokenId(2)) && !tokenizer.vocabulary().is_special(TokenId(5)));
+    }
+
+    #[test]
+    fn truncation_in_the_file_is_not_obeyed() {
+        assert_eq!(sentencepiece().encode("a b a b a b a b", SpecialTokens::Add).unwrap().len(), 9);
+    }
+
+    #[test]
+    fn the_lower_bound_holds() {
+        let tokenizer = storyteller();
+        for text in ["", "cat", &"cat ".repeat(500), &"Once upon a time there was ".repeat(80)] {
+            let tokens = tokenizer.encode(text, SpecialTokens::Add).unwrap().len();
+            let bound = tokenizer.fewest_tokens(text);
+            assert!(bound <= tokens && (text.is_empty() || bound > 0), "{bound} of {tokens}");
+        }
+    }
+
+    #[test]
+    fn names_and_ids() {
+        let tokenizer = storyteller();
+        assert_eq!(tokenizer.vocabulary().len(), 4096);
+        assert_eq!(tokenizer.id_to_token(TokenId(267)).as_deref(), Some("Ġthe"));
+        assert_eq!(tokenizer.vocabulary().text(TokenId(267)), " the");
+        assert_eq!(tokenizer.token_to_id("<|im_start|>"), Some(TokenId(1)));
+        assert_eq!(tokenizer.vocabulary().bytes(TokenId(4096)), b"");
+    }
+
+    #[test]
+    fn a_broken_file_is_named() {
+        for json in ["", "{}", "[1]", r#"{"decoder": {"type": "ByteLevel"}}"#] {
+            let error = Tokenizer::from_json(json.as_bytes()).err().unwrap();
+            assert!(!error.is_callers_fault() && error.to_string().starts_with("tokenizer.json: "), "{error}");
+        }
+    }
+}
