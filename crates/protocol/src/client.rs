@@ -39,6 +39,11 @@ impl SessionClient {
         let connection = tokio::spawn(run(stream, queue, Arc::clone(&open), address));
         Ok(Self { info, open, commands, connection })
     }
+
+    /// Waits until the engine is known to be gone.
+    pub async fn closed(&self) {
+        self.open.ended().await;
+    }
 }
 
 impl Engine for SessionClient {

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_core::{Attempt, EngineEvent, EngineReport, GenerateRequest, RequestId, ServeError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::StepReply;
 use crate::error::SessionError;
 
 #[derive(Default)]
-pub(crate) struct OpenRequests(Mutex<State>);
+pub(crate) struct OpenRequests {
+    state: Mutex<State>,
+    ended: watch::Sender<bool>,
+}
 
 #[derive(Default)]
 struct State {
-    ended: bool,
     report: EngineReport,
     streams: BTreeMap<RequestId, Open>,
 }
@@ -32,7 +34,7 @@ impl OpenRequests {
         request: &GenerateRequest,
     ) -> Result<mpsc::UnboundedReceiver<EngineEvent>, ServeError> {
         let mut state = self.lock();
-        if state.ended {
+        if !self.is_alive() {
             return Err(SessionError::Closed.into());
         }
         if state.streams.contains_key(&request.id) {
@@ -67,12 +69,17 @@ impl OpenRequests {
     /// No more events: all streams end where they are.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
-        state.ended = true;
+        self.ended.send_replace(true);
         state.streams.clear();
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        !self.lock().ended
+        !*self.ended.borrow()
+    }
+
+    pub(crate) async fn ended(&self) {
+        // The sender is ours: it cannot go first.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     pub(crate) fn report(&self) -> EngineReport {
@@ -80,7 +87,7 @@ impl OpenRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -216,6 +216,7 @@ async fn the_end_of_the_engine_ends_all_streams() {
         assert_eq!(next(stream).await, None);
     }
     assert!(!client.is_alive());
+    timeout(Duration::from_secs(10), client.closed()).await.expect("not told");
     assert!(client.start_generate(request(3, 1, &[1])).await.is_err());
 }
 

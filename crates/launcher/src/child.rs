@@ -1,0 +1,113 @@
+//! One engine process: what it announces, what it logs, and its end.
+
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_protocol::Secret;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::announcement::Announcement;
+use crate::error::{LaunchError, Tail};
+use crate::launch::EnginePlan;
+use crate::log_tail::LogTail;
+use crate::screen::Screen;
+use crate::spawner::Spawner;
+
+/// A stopping engine that takes longer is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Dropping it kills the process.
+pub(crate) struct EngineChild {
+    process: Child,
+    /// Its end tells the child to leave.
+    stdin: Option<ChildStdin>,
+    announcements: mpsc::Receiver<Announcement>,
+    log: JoinHandle<()>,
+    tail: Arc<LogTail>,
+}
+
+impl EngineChild {
+    pub(crate) async fn spawn(
+        spawner: &Spawner,
+        program: &Path,
+        engine: &EnginePlan,
+        secret: &Secret,
+        screen: &Screen,
+    ) -> Result<Self, LaunchError> {
+        let mut command = Command::new(program);
+        command.args(&engine.args).env(Secret::ENV, secret.reveal());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let failed = |source| LaunchError::Spawn { name: engine.name.clone(), source };
+        let mut process = spawner.spawn(command).await.map_err(failed)?;
+        let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
+            return Err(failed(io::Error::other("no pipes")));
+        };
+        let tail = Arc::new(LogTail::default());
+        let (announced, announcements) = mpsc::channel(16);
+        tokio::spawn(read_announcements(stdout, announced));
+        let log = tokio::spawn(read_log(stderr, engine.name.clone(), Arc::clone(&tail), screen.clone()));
+        Ok(Self { process, stdin, announcements, log, tail })
+    }
+
+    /// `None` once it has closed its standard output, which it does by dying. Nothing counts after its address.
+    pub(crate) async fn announcement(&mut self) -> Option<Announcement> {
+        let announcement = self.announcements.recv().await;
+        if let Some(Announcement::Listening { .. }) = announcement {
+            self.announcements.close();
+        }
+        announcement
+    }
+
+    pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
+        self.process.wait().await
+    }
+
+    /// Kills it if need be; all it has logged is in the tail then.
+    pub(crate) async fn end(&mut self) -> io::Result<ExitStatus> {
+        self.stdin = None;
+        let status = match timeout(STOP_TIMEOUT, self.process.wait()).await {
+            Ok(status) => status,
+            Err(_) => {
+                self.process.start_kill()?;
+                self.process.wait().await
+            }
+        };
+        // Ends with the pipe, unless something the engine started holds that open.
+        let _ = timeout(STOP_TIMEOUT, &mut self.log).await;
+        status
+    }
+
+    pub(crate) fn log_tail(&self) -> Tail {
+        self.tail.lines()
+    }
+}
+
+async fn read_announcements(stdout: impl AsyncRead + Unpin, announced: mpsc::Sender<Announcement>) {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match Announcement::parse(&line) {
+            // After the address nobody reads them; the pipe must be emptied all the same.
+            Some(announcement) => drop(announced.send(announcement).await),
+            None => tracing::warn!(line, "an engine said something that is not an announcement"),
+        }
+    }
+}
+
+async fn read_log(stderr: impl AsyncRead + Unpin, name: String, tail: Arc<LogTail>, screen: Screen) {
+    let mut input = BufReader::new(stderr);
+    let mut bytes = Vec::new();
+    while let Ok(1..) = input.read_until(b'\n', &mut bytes).await {
+        let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        screen.log(&name, &line);
+        tail.push(line);
+        bytes.clear();
+    }
+}

@@ -1,0 +1,46 @@
+//! Ctrl-C and SIGTERM: the first one drains, the second one stops at once.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Serving,
+    /// Nothing new is accepted; what runs may finish.
+    Draining,
+    /// Nothing is waited for.
+    Stopping,
+}
+
+#[derive(Clone)]
+pub struct Shutdown(watch::Receiver<Stage>);
+
+impl Shutdown {
+    /// Watches this process's signals from now on.
+    pub fn on_signals() -> io::Result<Self> {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let (stage, watched) = watch::channel(Stage::Serving);
+        tokio::spawn(async move {
+            for next in [Stage::Draining, Stage::Stopping] {
+                tokio::select! {
+                    biased;
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                stage.send_replace(next);
+            }
+            // Dropping the sender keeps the last stage readable.
+        });
+        Ok(Self(watched))
+    }
+
+    /// Waits until that stage, or a later one.
+    pub async fn reached(&self, stage: Stage) {
+        if self.0.clone().wait_for(|now| *now >= stage).await.is_err() {
+            // No more signals are watched and the stage was not reached: it never will be.
+            std::future::pending::<()>().await;
+        }
+    }
+}

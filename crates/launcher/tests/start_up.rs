@@ -1,0 +1,89 @@
+//! Engines that do not come up, as real processes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_launcher::{EnginePlan, LaunchError, LaunchPlan, Screen, launch};
+use baton_protocol::Secret;
+use baton_router::Role;
+
+/// Engines that are shell scripts.
+async fn launch_scripts(scripts: &[&str]) -> LaunchError {
+    let engines = scripts.iter().enumerate().map(|(index, script)| EnginePlan {
+        name: format!("decode-{index}"),
+        role: Role::Decode,
+        args: vec!["-c".into(), script.into()],
+    });
+    let plan = LaunchPlan {
+        program: PathBuf::from("/bin/sh"),
+        engines: engines.collect(),
+        secret: Secret::new("s"),
+        silence: Duration::from_secs(1),
+    };
+    let fleet = Arc::new(plan.fleet());
+    launch(plan, fleet, Screen::stderr()).await.err().unwrap()
+}
+
+#[tokio::test]
+async fn a_death_names_the_engine_its_exit_and_its_last_words() {
+    let error = launch_scripts(&["echo loading >&2; echo 'no such tensor' >&2; exit 3"]).await;
+    assert_eq!(
+        error.to_string(),
+        "engine decode-0 died while starting (exit status: 3); the end of its log:\n  | loading\n  | no such tensor"
+    );
+    assert!(!error.is_users_fault());
+    assert!(launch_scripts(&["exit 2"]).await.is_users_fault());
+    assert!(launch_scripts(&["kill -9 $$"]).await.to_string().contains("signal: 9"));
+}
+
+#[tokio::test]
+async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
+    let begun = Instant::now();
+    let script = r#"for i in 1 2 3; do sleep 0.6; echo '{"progress":0.1,"phase":"loading"}'; done; sleep 600"#;
+    let error = launch_scripts(&[script]).await;
+    assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
+    assert!(begun.elapsed() > Duration::from_millis(2500));
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_listen_where_it_says_is_a_failure() {
+    let error = launch_scripts(&[r#"echo '{"listening":"127.0.0.1:1"}'; sleep 600"#]).await;
+    assert!(error.to_string().starts_with("no session with engine decode-0: connection failed"), "{error}");
+}
+
+#[tokio::test]
+async fn one_failure_ends_the_others() {
+    let mark = std::env::temp_dir().join(format!("baton-launcher-{}", std::process::id()));
+    let waiting = format!("echo $$ > {}; sleep 600", mark.display());
+    let failing = format!("while [ ! -s {} ]; do sleep 0.02; done; exit 1", mark.display());
+    let error = launch_scripts(&[&waiting, &failing]).await;
+    assert!(error.to_string().starts_with("engine decode-1 died"), "{error}");
+    let pid = std::fs::read_to_string(&mark).unwrap();
+    std::fs::remove_file(&mark).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while is_running(pid.trim()) {
+        assert!(Instant::now() < deadline, "process {pid} is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let plan = LaunchPlan {
+        program: PathBuf::from("/nonexistent/baton"),
+        engines: vec![EnginePlan { name: "decode-0".into(), role: Role::Decode, args: vec![] }],
+        secret: Secret::new("s"),
+        silence: Duration::from_secs(1),
+    };
+    let fleet = Arc::new(plan.fleet());
+    let error = launch(plan, fleet, Screen::stderr()).await.err().unwrap();
+    assert_eq!(error.to_string(), "cannot start engine decode-0: No such file or directory (os error 2)");
+}
+
+/// A killed child that nobody has waited for yet is a zombie, and no longer runs.
+fn is_running(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
