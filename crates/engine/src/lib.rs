@@ -1,1 +1,15 @@
-//! engine
+//! One engine. Commands arrive from sessions (a router's connection, or a caller in the same process); step replies with
+//! token events leave for them. In between one thread runs steps: schedule → submit → collect → emit.
+//!
+//! [`Scheduler`] decides what a step computes and is pure; the step loop owns it, the backend and nothing else.
+
+mod config;
+mod error;
+mod request;
+mod scheduler;
+mod sequence;
+
+pub use config::EngineConfig;
+pub use error::EngineError;
+pub use scheduler::{Scheduler, SessionEvent};
+pub use sequence::SessionId;

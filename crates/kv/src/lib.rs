@@ -1,1 +1,28 @@
-//! kv
+//! Who holds which KV page. The scheduler asks for pages, shares and gives them back; page ids leave for the step plan.
+//! Ids only: the bytes behind a page live in `compute`, and nothing here does I/O or reads a clock.
+//!
+//! Every page is held by any number of [`PageTable`]s (one per sequence) and by at most one node of the prefix cache:
+//!
+//! ```text
+//!   free ──grow──▶ held by tables ──insert──▶ held by tables and cache
+//!    ▲                  │ release                  │ release
+//!    ├──────────────────┘                          ▼
+//!    └───────────────evict────────────────── held by the cache alone
+//! ```
+
+mod audit;
+mod ledger;
+mod pool;
+mod prefix;
+mod table;
+
+pub use audit::Discrepancy;
+pub use ledger::{OutOfPages, PageLedger};
+pub use table::PageTable;
+
+use baton_core::PAGE_TOKENS;
+
+/// Pages that hold `tokens` tokens.
+pub const fn pages_for(tokens: usize) -> usize {
+    tokens.div_ceil(PAGE_TOKENS)
+}

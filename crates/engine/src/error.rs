@@ -1,0 +1,33 @@
+//! Why an engine did not start or stopped. What a single request is told is a [`baton_core::ServeError`].
+
+use std::io;
+use std::sync::Arc;
+
+use baton_compute::ComputeError;
+use thiserror::Error;
+
+/// After any of these the engine is gone: its requests can be served elsewhere, or here by a new process.
+#[derive(Clone, Debug, Error)]
+pub enum EngineError {
+    /// The operator's fault.
+    #[error("{option} must be at least 1")]
+    Config { option: &'static str },
+    #[error("cannot start the step loop's thread: {0}")]
+    Thread(Arc<io::Error>),
+    #[error(transparent)]
+    Backend(Arc<ComputeError>),
+    /// Ours or the backend's: the results do not belong to the plan.
+    #[error("step results do not match the plan: {0}")]
+    Results(String),
+    /// Ours: sequences wait although nothing holds them up.
+    #[error("{waiting} sequences wait, none runs and none can be admitted")]
+    Stuck { waiting: usize },
+    #[error("the step loop panicked")]
+    Panicked,
+}
+
+impl From<ComputeError> for EngineError {
+    fn from(error: ComputeError) -> Self {
+        Self::Backend(Arc::new(error))
+    }
+}

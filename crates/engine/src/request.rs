@@ -1,0 +1,108 @@
+//! A request as the scheduler keeps it: what was asked, which choices still run, what is known of its prompt.
+
+use std::sync::Arc;
+
+use baton_compute::SamplerSpec;
+use baton_core::{Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, ServeError, TokenId, TokenLogprobs};
+
+use crate::sequence::SequenceId;
+
+pub(crate) struct ActiveRequest {
+    /// Without its outputs: they are part of the sequences.
+    pub(crate) asked: GenerateRequest,
+    /// `false` when only the prompt is wanted, or every choice had ended before.
+    pub(crate) generates: bool,
+    /// Choices that have not ended, the leader first.
+    pub(crate) sequences: Vec<SequenceId>,
+    pub(crate) prompt: PromptProgress,
+}
+
+/// The leader is the choice that computes the prompt; the others share its pages afterwards.
+pub(crate) enum PromptProgress {
+    Computing {
+        leader: SequenceId,
+        /// What the leader found in the prefix cache when it was first admitted.
+        cached_tokens: Option<u32>,
+        /// Of positions 1, 2, … so far.
+        logprobs: Vec<TokenLogprobs>,
+    },
+    Reported,
+}
+
+/// Choices for which there is something to generate.
+pub(crate) fn live_choices(asked: &GenerateRequest) -> impl Iterator<Item = Choice> {
+    asked.choices().zip(&asked.ended).zip(&asked.outputs).filter_map(|((choice, &ended), outputs)| {
+        (!ended && outputs.len() < asked.limits.max_tokens as usize).then_some(choice)
+    })
+}
+
+impl ActiveRequest {
+    /// Whether this choice still has to compute the prompt, and to ask for its log-probabilities on the way.
+    pub(crate) fn prompt_logprobs_for(&self, sequence: SequenceId) -> Option<u32> {
+        match &self.prompt {
+            PromptProgress::Computing { leader, .. } if *leader == sequence => self.asked.prompt_logprobs,
+            _ => None,
+        }
+    }
+
+    /// Set when the leader is admitted for the first time; a preemption later on leaves no trace.
+    pub(crate) fn note_cached_tokens(&mut self, sequence: SequenceId, tokens: usize) {
+        if let PromptProgress::Computing { leader, cached_tokens: cached @ None, .. } = &mut self.prompt
+            && *leader == sequence
+        {
+            *cached = Some(tokens as u32);
+        }
+    }
+
+    /// Positions that were computed before a preemption come again and are dropped.
+    pub(crate) fn note_prompt_logprobs(&mut self, position: usize, found: TokenLogprobs) {
+        if let PromptProgress::Computing { logprobs, .. } = &mut self.prompt
+            && position == logprobs.len() + 1
+        {
+            logprobs.push(found);
+        }
+    }
+
+    /// The prompt's event, once, when its leader has computed all of it.
+    pub(crate) fn report_prompt(&mut self, sequence: SequenceId, computed: usize) -> Option<EngineEvent> {
+        let PromptProgress::Computing { leader, cached_tokens, logprobs } = &mut self.prompt else { return None };
+        if *leader != sequence || computed < self.asked.prompt.len() {
+            return None;
+        }
+        let event = PromptEvent {
+            request: self.asked.id,
+            attempt: self.asked.attempt,
+            cached_tokens: cached_tokens.unwrap_or(0),
+            logprobs: self.asked.prompt_logprobs.map(|_| std::mem::take(logprobs)),
+        };
+        self.prompt = PromptProgress::Reported;
+        Some(EngineEvent::Prompt(event))
+    }
+
+    pub(crate) fn sampler(&self, choice: Choice, outputs: &[TokenId]) -> Arc<SamplerSpec> {
+        Arc::new(SamplerSpec {
+            params: self.asked.sampling.clone(),
+            choice,
+            prompt: Arc::clone(&self.asked.prompt),
+            outputs: outputs.to_vec(),
+            min_tokens: self.asked.limits.min_tokens,
+            stop_tokens: self.asked.limits.stop_tokens.clone(),
+            logprobs: self.asked.logprobs,
+        })
+    }
+
+    /// Whether a choice of `total_tokens`, prompt included, ends with the token it just got.
+    pub(crate) fn finish(&self, token: TokenId, total_tokens: usize, context_tokens: usize) -> Option<FinishReason> {
+        if self.asked.limits.stop_tokens.contains(&token) {
+            Some(FinishReason::StopToken)
+        } else if total_tokens >= self.asked.max_total_tokens().min(context_tokens) {
+            Some(FinishReason::Length)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn failed(&self, error: ServeError) -> EngineEvent {
+        EngineEvent::Failed(FailedEvent { request: self.asked.id, attempt: self.asked.attempt, error })
+    }
+}

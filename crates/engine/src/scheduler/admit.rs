@@ -1,0 +1,119 @@
+//! Who gets pages, and who loses them.
+
+use baton_core::PAGE_TOKENS;
+use baton_kv::{PageTable, pages_for};
+
+use super::Scheduler;
+use crate::sequence::{Sequence, SequenceId, Stage};
+
+impl Scheduler {
+    pub(super) fn make_ready(&mut self, id: SequenceId) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.stage = Stage::Waiting;
+            self.waiting.insert(id);
+        }
+    }
+
+    /// Gives pages for all its tokens to the sequence that has waited longest. `None` when there is none or it has to go
+    /// on waiting; nobody overtakes it, so it gets its turn.
+    pub(super) fn admit_next(&mut self) -> Option<SequenceId> {
+        let id = *self.waiting.first()?;
+        let sequence = self.sequences.get(&id)?;
+        let has_slot = matches!(sequence.stage, Stage::Preempted { .. });
+        if self.running.len() >= self.limits.max_running || !(has_slot || self.slots.any_free()) {
+            return None;
+        }
+
+        let tokens = sequence.tokens.len();
+        let (mut pages, cached_tokens) = self.prefix_of(id)?;
+        let shared_tokens = pages.pages().len() * PAGE_TOKENS;
+        let wanted = pages_for(tokens).saturating_sub(pages.pages().len());
+        // Headroom: a page for each running sequence, so that what is admitted is not preempted a few tokens later.
+        let enough = wanted + self.running.len() <= self.ledger.pages_available();
+        if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
+            self.ledger.release(pages);
+            return None;
+        }
+
+        let sequence = self.sequences.get_mut(&id)?;
+        let slot = match sequence.stage {
+            Stage::Preempted { slot } => Some(slot),
+            _ => self.requests.get(&sequence.request).and_then(|request| {
+                let outputs = &sequence.tokens[request.asked.prompt.len()..];
+                self.slots.take(request.sampler(sequence.choice, outputs))
+            }),
+        };
+        let Some(slot) = slot else {
+            self.ledger.release(pages);
+            return None;
+        };
+        sequence.stage = Stage::Prefilling { slot, pages, computed: shared_tokens };
+        if let Some(request) = self.requests.get_mut(&sequence.request) {
+            request.note_cached_tokens(id, cached_tokens);
+        }
+        self.counters.cached_tokens += cached_tokens as u64;
+        self.waiting.remove(&id);
+        let at = self.running.partition_point(|&running| running < id);
+        self.running.insert(at, id);
+        Some(id)
+    }
+
+    /// Pages that hold the beginning of a sequence already: from the prefix cache, or from a running choice of the same
+    /// request. They never include its last token. With them, how many prompt tokens came from the cache.
+    fn prefix_of(&mut self, id: SequenceId) -> Option<(PageTable, usize)> {
+        let sequence = self.sequences.get(&id)?;
+        let request = self.requests.get(&sequence.request)?;
+        let prompt_tokens = request.asked.prompt.len();
+
+        let cached = if request.prompt_logprobs_for(id).is_some() {
+            PageTable::new()
+        } else {
+            self.ledger.match_prefix(&sequence.tokens)
+        };
+        let sharable_tokens = prompt_tokens.min(sequence.tokens.len() - 1);
+        let donor = request
+            .sequences
+            .iter()
+            .filter(|&&other| other != id)
+            .filter_map(|other| self.sequences.get(other))
+            .max_by_key(|other| other.computed().min(sharable_tokens));
+        if let Some(donor) = donor
+            && let Some(pages) = donor.pages()
+            && donor.computed().min(sharable_tokens) / PAGE_TOKENS > cached.pages().len()
+        {
+            self.ledger.release(cached);
+            return Some((self.ledger.share_prefix(pages, donor.computed().min(sharable_tokens)), 0));
+        }
+        let cached_tokens = (cached.pages().len() * PAGE_TOKENS).min(prompt_tokens);
+        Some((cached, cached_tokens))
+    }
+
+    /// Makes room for the newest token of a decoding sequence: from free and cached pages, else from the youngest
+    /// sequences. `false` when it was the youngest itself.
+    pub(super) fn make_room(&mut self, id: SequenceId) -> bool {
+        loop {
+            let Some(Sequence { tokens, stage: Stage::Decoding { pages, .. }, .. }) = self.sequences.get_mut(&id) else {
+                return false;
+            };
+            if self.ledger.grow(pages, tokens.len()).is_ok() {
+                return true;
+            }
+            self.preempt_youngest();
+        }
+    }
+
+    fn preempt_youngest(&mut self) {
+        let Some(id) = self.running.pop() else { return };
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let computed = sequence.computed();
+        if let Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } =
+            std::mem::replace(&mut sequence.stage, Stage::Waiting)
+        {
+            sequence.stage = Stage::Preempted { slot };
+            self.ledger.insert(&sequence.tokens[..computed], &pages);
+            self.ledger.release(pages);
+        }
+        self.waiting.insert(id);
+        self.counters.preemptions += 1;
+    }
+}

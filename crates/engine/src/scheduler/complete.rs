@@ -1,0 +1,155 @@
+//! Results in, events out.
+
+use std::time::Duration;
+
+use baton_compute::{NonFiniteLogits, PromptLogprob, Sample, StepOutput};
+use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent, TokenId, TokenLogprobs};
+
+use super::{Row, Scheduler, SessionEvent};
+use crate::error::EngineError;
+use crate::sequence::{Sequence, SequenceId, Stage};
+
+impl Scheduler {
+    /// Takes the results of the plan that [`schedule`](Self::schedule) returned last.
+    pub fn complete(
+        &mut self,
+        now: Duration,
+        output: &mut StepOutput,
+        events: &mut Vec<SessionEvent>,
+    ) -> Result<(), EngineError> {
+        let rows = std::mem::take(&mut self.rows);
+        let result = self.complete_rows(&rows, output, events);
+        self.rows = rows;
+        if !self.rows.is_empty() {
+            self.counters.steps += 1;
+            self.counters.busy_us += now.saturating_sub(self.step_started).as_micros() as u64;
+        }
+        result
+    }
+
+    fn complete_rows(
+        &mut self,
+        rows: &[Row],
+        output: &mut StepOutput,
+        events: &mut Vec<SessionEvent>,
+    ) -> Result<(), EngineError> {
+        self.note_prompt_logprobs(rows, output.prompt_logprobs.drain(..))?;
+        for row in rows {
+            self.advance(row, events);
+        }
+        let mut samples = output.samples.drain(..);
+        for row in rows.iter().filter(|row| row.samples) {
+            let sample = samples.next().filter(|sample| sample.slot == row.slot);
+            let Some(Sample { token, logprobs, .. }) = sample else {
+                return Err(EngineError::Results(format!("no sample for slot {}", row.slot.0)));
+            };
+            match token {
+                Ok(token) => self.accept(row.sequence, token, logprobs, events),
+                Err(error) => self.fail(row.sequence, error, events),
+            }
+        }
+        match samples.next() {
+            Some(sample) => Err(EngineError::Results(format!("a sample too many, for slot {}", sample.slot.0))),
+            None => Ok(()),
+        }
+    }
+
+    /// They come in the order of the rows.
+    fn note_prompt_logprobs(
+        &mut self,
+        rows: &[Row],
+        found: impl Iterator<Item = PromptLogprob>,
+    ) -> Result<(), EngineError> {
+        let mut rows = rows.iter().peekable();
+        for PromptLogprob { slot, position, logprobs } in found {
+            while rows.next_if(|row| row.slot != slot).is_some() {}
+            let row = rows.peek().ok_or_else(|| EngineError::Results(format!("no row has slot {}", slot.0)))?;
+            if let Some(sequence) = self.sequences.get(&row.sequence)
+                && let Some(request) = self.requests.get_mut(&sequence.request)
+            {
+                request.note_prompt_logprobs(position, logprobs);
+            }
+        }
+        Ok(())
+    }
+
+    /// The row's tokens are computed.
+    fn advance(&mut self, row: &Row, events: &mut Vec<SessionEvent>) {
+        let Some(Sequence { request: key, tokens, stage, .. }) = self.sequences.get_mut(&row.sequence) else { return };
+        let Stage::Prefilling { pages, computed, .. } = stage else { return };
+        let (key, begin) = (*key, *computed);
+        *computed += row.tokens;
+        let computed = *computed;
+        self.counters.prefill_tokens += row.tokens as u64;
+        // At once, so that requests that arrive while this one runs share its prompt.
+        if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
+            self.ledger.insert(&tokens[..computed], pages);
+        }
+
+        let Some(request) = self.requests.get_mut(&key) else { return };
+        let Some(event) = request.report_prompt(row.sequence, computed) else { return };
+        events.push(SessionEvent { session: key.session, event });
+        if !request.generates {
+            return self.end(row.sequence);
+        }
+        let siblings = request.sequences[1..].to_vec();
+        for &sibling in &siblings {
+            self.make_ready(sibling);
+        }
+        // Before the leader can end and take its pages along.
+        while self.waiting.first().is_some_and(|first| siblings.contains(first)) && self.admit_next().is_some() {}
+    }
+
+    fn accept(
+        &mut self,
+        id: SequenceId,
+        token: TokenId,
+        logprobs: Option<TokenLogprobs>,
+        events: &mut Vec<SessionEvent>,
+    ) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let Some(request) = self.requests.get(&sequence.request) else { return };
+        sequence.tokens.push(token);
+        sequence.stage = match std::mem::replace(&mut sequence.stage, Stage::Waiting) {
+            Stage::Prefilling { slot, pages, .. } => Stage::Decoding { slot, pages },
+            stage => stage,
+        };
+        let finish = request.finish(token, sequence.tokens.len(), self.limits.context_tokens);
+        let event = EngineEvent::Token(TokenEvent {
+            request: request.asked.id,
+            attempt: request.asked.attempt,
+            choice: sequence.choice,
+            index: (sequence.tokens.len() - request.asked.prompt.len() - 1) as u32,
+            token,
+            logprobs,
+            finish,
+        });
+        events.push(SessionEvent { session: sequence.request.session, event });
+        self.counters.generated_tokens += 1;
+        if finish.is_some() {
+            self.end(id);
+        }
+    }
+
+    /// A sequence has all it wanted; with its last one the request has.
+    fn end(&mut self, id: SequenceId) {
+        let Some(key) = self.sequences.get(&id).map(|sequence| sequence.request) else { return };
+        self.remove_sequence(id, true);
+        if let Some(request) = self.requests.get_mut(&key) {
+            request.sequences.retain(|&live| live != id);
+            if request.sequences.is_empty() {
+                self.requests.remove(&key);
+                self.counters.finished += 1;
+            }
+        }
+    }
+
+    /// The same tokens would give the same logits on every engine: the request fails for good, the others go on.
+    fn fail(&mut self, id: SequenceId, error: NonFiniteLogits, events: &mut Vec<SessionEvent>) {
+        let Some(key) = self.sequences.get(&id).map(|sequence| sequence.request) else { return };
+        if let Some(request) = self.remove_request(key, false) {
+            let error = ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None };
+            events.push(SessionEvent { session: key.session, event: request.failed(error) });
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The one place where pages change hands. Pool and prefix cache are two views of the same holders, so neither is touched
+//! without the other.
+
+use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use thiserror::Error;
+
+use crate::audit::{self, Discrepancy};
+use crate::pages_for;
+use crate::pool::PagePool;
+use crate::prefix::PrefixCache;
+use crate::table::PageTable;
+
+/// All pages of one engine.
+pub struct PageLedger {
+    pool: PagePool,
+    cache: Option<PrefixCache>,
+    evicted_total: u64,
+}
+
+/// Nothing has changed hands. Giving up a sequence may help, unless the pool is smaller than what was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{wanted} pages wanted, {available} free or cached")]
+pub struct OutOfPages {
+    pub wanted: usize,
+    pub available: usize,
+}
+
+impl PageLedger {
+    pub fn new(pages_total: usize, prefix_cache: bool) -> Self {
+        Self {
+            pool: PagePool::new(pages_total),
+            cache: prefix_cache.then(|| PrefixCache::new(pages_total)),
+            evicted_total: 0,
+        }
+    }
+
+    pub fn pages_total(&self) -> usize {
+        self.pool.total()
+    }
+
+    pub fn pages_free(&self) -> usize {
+        self.pool.free().len()
+    }
+
+    /// Held by the cache alone.
+    pub fn pages_cached(&self) -> usize {
+        self.cache.as_ref().map_or(0, PrefixCache::idle)
+    }
+
+    /// What [`grow`](Self::grow) can draw on.
+    pub fn pages_available(&self) -> usize {
+        self.pages_free() + self.pages_cached()
+    }
+
+    pub fn evicted_total(&self) -> u64 {
+        self.evicted_total
+    }
+
+    /// Shares the longest cached prefix of `tokens`, in whole pages. The last token is never part of it: its logits are
+    /// what the sequence is after.
+    pub fn match_prefix(&mut self, tokens: &[TokenId]) -> PageTable {
+        let mut table = PageTable::new();
+        if let (Some(cache), [matchable @ .., _]) = (&mut self.cache, tokens) {
+            table.pages = cache.find(matchable);
+        }
+        for &page in &table.pages {
+            self.hold(page);
+        }
+        table
+    }
+
+    /// The pages of the longest cached prefix of `tokens`, shared with nobody: for those who only want to know.
+    pub fn cached_prefix(&self, tokens: &[TokenId]) -> Vec<PageId> {
+        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.path(tokens).collect())
+    }
+
+    /// Shares the whole pages among the first `tokens` tokens of another sequence.
+    pub fn share_prefix(&mut self, donor: &PageTable, tokens: usize) -> PageTable {
+        let shared = (tokens / PAGE_TOKENS).min(donor.pages.len());
+        let table = PageTable { pages: donor.pages[..shared].to_vec() };
+        for &page in &table.pages {
+            self.hold(page);
+        }
+        table
+    }
+
+    /// Makes room for `tokens` tokens in all, evicting cached pages if need be. All or nothing.
+    pub fn grow(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+        let wanted = pages_for(tokens).saturating_sub(table.pages.len());
+        let available = self.pages_available();
+        if wanted > available {
+            return Err(OutOfPages { wanted, available });
+        }
+        let missing = wanted.saturating_sub(self.pages_free());
+        if missing > 0 && self.evict(missing) < missing {
+            return Err(OutOfPages { wanted, available: self.pages_free() });
+        }
+        table.pages.extend((0..wanted).map_while(|_| self.pool.take()));
+        Ok(())
+    }
+
+    /// Offers the computed whole pages of a sequence to the cache; the table keeps holding them. `tokens` are those whose
+    /// KV is computed.
+    pub fn insert(&mut self, tokens: &[TokenId], table: &PageTable) {
+        if let Some(cache) = &mut self.cache {
+            cache.insert(tokens, &table.pages, &mut self.pool);
+        }
+    }
+
+    pub fn release(&mut self, mut table: PageTable) {
+        // Last page first: the next sequence takes a released one's pages in their old order.
+        for page in table.pages.drain(..).rev() {
+            let holders = self.pool.let_go(page);
+            if let Some(cache) = self.cache.as_mut().filter(|cache| holders == 1 && cache.contains(page)) {
+                cache.mark_idle(page);
+            }
+        }
+    }
+
+    /// Frees up to `count` cached pages, least recently used first; returns how many.
+    pub fn evict(&mut self, count: usize) -> usize {
+        let evicted = self.cache.as_mut().map_or(0, |cache| cache.evict(count, &mut self.pool));
+        self.evicted_total += evicted as u64;
+        evicted
+    }
+
+    /// Recounts every holder from scratch. `tables` are all that exist.
+    pub fn audit<'a>(&self, tables: impl IntoIterator<Item = &'a PageTable>) -> Result<(), Discrepancy> {
+        audit::recount(&self.pool, self.cache.as_ref(), tables)
+    }
+
+    fn hold(&mut self, page: PageId) {
+        let holders = self.pool.hold(page);
+        if let Some(cache) = self.cache.as_mut().filter(|cache| holders == 2 && cache.contains(page)) {
+            cache.mark_used(page);
+        }
+    }
+}

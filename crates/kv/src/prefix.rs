@@ -1,0 +1,222 @@
+//! The prefix cache: a radix tree whose edges are whole pages of tokens. A path from the root spells a token sequence, its
+//! nodes name the pages that hold the KV of it.
+//!
+//! Only leaves that no sequence uses can be evicted, least recently used first; evicting one may make its parent a leaf.
+
+use std::collections::BTreeSet;
+
+use baton_core::{PAGE_TOKENS, PageId, TokenId};
+
+use crate::audit::Discrepancy;
+use crate::pool::PagePool;
+
+type PageKey = [TokenId; PAGE_TOKENS];
+
+pub(crate) struct PrefixCache {
+    /// By page: a page is cached at most once, so its id names its node.
+    nodes: Vec<Node>,
+    /// Ascending by key, like every list of children.
+    roots: Vec<PageId>,
+    /// Leaves held by the cache alone, by last use.
+    evictable: BTreeSet<(u64, PageId)>,
+    cached: usize,
+    idle: usize,
+    /// Counts uses; stands for time.
+    clock: u64,
+}
+
+#[derive(Clone)]
+struct Node {
+    key: PageKey,
+    parent: Option<PageId>,
+    children: Vec<PageId>,
+    last_use: u64,
+    state: NodeState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NodeState {
+    /// The page is not cached.
+    Absent,
+    /// Tables hold the page too.
+    Used,
+    /// The cache is its only holder.
+    Idle,
+}
+
+impl PrefixCache {
+    pub(crate) fn new(pages_total: usize) -> Self {
+        let absent = Node {
+            key: [TokenId(0); PAGE_TOKENS],
+            parent: None,
+            children: Vec::new(),
+            last_use: 0,
+            state: NodeState::Absent,
+        };
+        Self {
+            nodes: vec![absent; pages_total],
+            roots: Vec::new(),
+            evictable: BTreeSet::new(),
+            cached: 0,
+            idle: 0,
+            clock: 0,
+        }
+    }
+
+    /// Cached pages that no table holds. All of them can be evicted unless a table holds one further down, which only
+    /// happens below a page that two sequences computed at the same time.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle
+    }
+
+    pub(crate) fn contains(&self, page: PageId) -> bool {
+        self.nodes[page.index()].state != NodeState::Absent
+    }
+
+    /// The pages of the longest cached prefix of `tokens`.
+    pub(crate) fn path(&self, tokens: &[TokenId]) -> impl Iterator<Item = PageId> {
+        tokens.chunks_exact(PAGE_TOKENS).scan(None, |parent, key| {
+            let at = self.position(*parent, key).ok()?;
+            *parent = Some(self.children(*parent)[at]);
+            *parent
+        })
+    }
+
+    /// The same, and marks them as used now.
+    pub(crate) fn find(&mut self, tokens: &[TokenId]) -> Vec<PageId> {
+        self.clock += 1;
+        let pages: Vec<_> = self.path(tokens).collect();
+        for &page in &pages {
+            self.touch(page);
+        }
+        pages
+    }
+
+    /// Caches the whole pages of `tokens`, whose KV is in `pages`. A prefix that is cached already stays as it is: the
+    /// other copy remains with its sequence and is freed with it.
+    pub(crate) fn insert(&mut self, tokens: &[TokenId], pages: &[PageId], pool: &mut PagePool) {
+        self.clock += 1;
+        let mut parent = None;
+        for (key, &page) in tokens.chunks_exact(PAGE_TOKENS).zip(pages) {
+            let node = match self.position(parent, key) {
+                Ok(at) => self.children(parent)[at],
+                Err(at) => {
+                    self.attach(parent, at, key, page);
+                    pool.hold(page);
+                    page
+                }
+            };
+            self.touch(node);
+            parent = Some(node);
+        }
+    }
+
+    /// Gives up to `count` pages back to the pool; returns how many it could.
+    pub(crate) fn evict(&mut self, count: usize, pool: &mut PagePool) -> usize {
+        for evicted in 0..count {
+            let Some((_, page)) = self.evictable.pop_first() else { return evicted };
+            self.detach(page);
+            pool.let_go(page);
+        }
+        count
+    }
+
+    /// The first table took this cached page.
+    pub(crate) fn mark_used(&mut self, page: PageId) {
+        let node = &mut self.nodes[page.index()];
+        node.state = NodeState::Used;
+        self.idle -= 1;
+        self.evictable.remove(&(node.last_use, page));
+    }
+
+    /// The last table let go of this cached page.
+    pub(crate) fn mark_idle(&mut self, page: PageId) {
+        let node = &mut self.nodes[page.index()];
+        node.state = NodeState::Idle;
+        self.idle += 1;
+        if node.children.is_empty() {
+            self.evictable.insert((node.last_use, page));
+        }
+    }
+
+    fn touch(&mut self, page: PageId) {
+        let node = &mut self.nodes[page.index()];
+        let listed = self.evictable.remove(&(node.last_use, page));
+        node.last_use = self.clock;
+        if listed {
+            self.evictable.insert((node.last_use, page));
+        }
+    }
+
+    fn attach(&mut self, parent: Option<PageId>, at: usize, key: &[TokenId], page: PageId) {
+        debug_assert!(!self.contains(page), "page {page} is cached under another prefix");
+        self.children_mut(parent).insert(at, page);
+        if let Some(parent) = parent {
+            self.evictable.remove(&(self.nodes[parent.index()].last_use, parent));
+        }
+        let node = &mut self.nodes[page.index()];
+        node.key.copy_from_slice(key);
+        node.parent = parent;
+        node.state = NodeState::Used;
+        self.cached += 1;
+    }
+
+    fn detach(&mut self, leaf: PageId) {
+        let node = &mut self.nodes[leaf.index()];
+        node.state = NodeState::Absent;
+        let (parent, key) = (node.parent.take(), node.key);
+        if let Ok(at) = self.position(parent, &key) {
+            self.children_mut(parent).remove(at);
+        }
+        self.cached -= 1;
+        self.idle -= 1;
+        if let Some(parent) = parent {
+            let node = &self.nodes[parent.index()];
+            if node.children.is_empty() && node.state == NodeState::Idle {
+                self.evictable.insert((node.last_use, parent));
+            }
+        }
+    }
+
+    fn children(&self, parent: Option<PageId>) -> &[PageId] {
+        match parent {
+            Some(page) => &self.nodes[page.index()].children,
+            None => &self.roots,
+        }
+    }
+
+    fn children_mut(&mut self, parent: Option<PageId>) -> &mut Vec<PageId> {
+        match parent {
+            Some(page) => &mut self.nodes[page.index()].children,
+            None => &mut self.roots,
+        }
+    }
+
+    /// Where the child with this key is, or would be.
+    fn position(&self, parent: Option<PageId>, key: &[TokenId]) -> Result<usize, usize> {
+        self.children(parent).binary_search_by(|child| self.nodes[child.index()].key.as_slice().cmp(key))
+    }
+
+    /// Checks links, states and totals of the tree against each other and the pool.
+    pub(crate) fn audit(&self, pool: &PagePool) -> Result<(), Discrepancy> {
+        let mut counted = (0, 0, 0);
+        for page in (0..self.nodes.len() as u32).map(PageId) {
+            let node = &self.nodes[page.index()];
+            let listed = self.evictable.contains(&(node.last_use, page));
+            let evictable = node.state == NodeState::Idle && node.children.is_empty();
+            let linked = self.position(node.parent, &node.key).is_ok_and(|at| self.children(node.parent)[at] == page);
+            let sound = match node.state {
+                NodeState::Absent => !listed && node.children.is_empty(),
+                NodeState::Used => linked && !listed && pool.holders(page) > 1,
+                NodeState::Idle => linked && listed == evictable && pool.holders(page) == 1,
+            };
+            if !sound {
+                return Err(Discrepancy::CachedPage { page });
+            }
+            counted.0 += usize::from(node.state != NodeState::Absent);
+            counted.1 += usize::from(node.state == NodeState::Idle);
+            counted.2 += usize::from(evictable);
+        }
+        if counted == (self.cached, self.idle, self.evictable.len()) { Ok(()) } else { Err(Discrepancy::CacheTotals) }
+    }
+}

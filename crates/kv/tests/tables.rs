@@ -1,0 +1,99 @@
+//! Runs `testdata/*.txt`: what changes hands, and to whom.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_kv::{PageLedger, PageTable};
+
+#[test]
+fn sharing() {
+    run("sharing.txt", include_str!("../testdata/sharing.txt"));
+}
+
+#[test]
+fn eviction() {
+    run("eviction.txt", include_str!("../testdata/eviction.txt"));
+}
+
+struct World {
+    ledger: PageLedger,
+    running: BTreeMap<String, (Vec<TokenId>, PageTable)>,
+}
+
+/// Each command's answer must be the `=>` line after it; a command that answers nothing has none.
+fn run(file: &str, script: &str) {
+    let mut world = World { ledger: PageLedger::new(0, false), running: BTreeMap::new() };
+    let lines: Vec<_> = script.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).collect();
+    for (i, &(number, line)) in lines.iter().enumerate() {
+        if line.trim_start().starts_with("=>") {
+            continue;
+        }
+        let answer = world.apply(line);
+        let expected = lines.get(i + 1).and_then(|(_, l)| l.trim_start().strip_prefix("=>")).unwrap_or("").trim();
+        assert_eq!(answer, expected, "{file}:{}: {line}", number + 1);
+        world.ledger.audit(world.running.values().map(|(_, table)| table)).unwrap();
+    }
+}
+
+impl World {
+    fn apply(&mut self, line: &str) -> String {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["pool", pages, kind] => {
+                assert!(self.running.is_empty(), "sequences left over: {:?}", self.running.keys());
+                self.ledger = PageLedger::new(pages.parse().unwrap(), kind == "cached");
+                String::new()
+            }
+            ["start", name, text] => self.start(name, text),
+            ["insert", name] => {
+                let (tokens, table) = &self.running[name];
+                self.ledger.insert(tokens, table);
+                String::new()
+            }
+            ["end", name] => {
+                let (_, table) = self.running.remove(name).unwrap();
+                self.ledger.release(table);
+                String::new()
+            }
+            ["keep", text] => {
+                let answer = self.start("", text);
+                let (tokens, table) = self.running.remove("").unwrap();
+                self.ledger.insert(&tokens, &table);
+                self.ledger.release(table);
+                answer.split(" | ").last().unwrap_or_default().to_owned()
+            }
+            ["evict", count] => self.ledger.evict(count.parse().unwrap()).to_string(),
+            ["cached", text] => join(&self.ledger.cached_prefix(&tokens(text))),
+            ["state"] => format!("{} / {}", self.ledger.pages_free(), self.ledger.pages_cached()),
+            _ => panic!("not a command: {line}"),
+        }
+    }
+
+    fn start(&mut self, name: &str, text: &str) -> String {
+        let tokens = tokens(text);
+        let mut table = self.ledger.match_prefix(&tokens);
+        let shared = join(table.pages());
+        if let Err(error) = self.ledger.grow(&mut table, tokens.len()) {
+            self.ledger.release(table);
+            return format!("out of pages: {error}");
+        }
+        let answer = format!("{shared} | {}", join(table.pages()));
+        self.running.insert(name.to_owned(), (tokens, table));
+        answer
+    }
+}
+
+fn tokens(text: &str) -> Vec<TokenId> {
+    let (pages, tail) = text.split_once('+').unwrap_or((text, "0"));
+    let whole = pages.bytes().flat_map(|letter| std::iter::repeat_n(TokenId(letter.into()), PAGE_TOKENS));
+    whole.chain(std::iter::repeat_n(TokenId(0), tail.parse().unwrap())).collect()
+}
+
+fn join(pages: &[PageId]) -> String {
+    let mut text = String::new();
+    for page in pages {
+        write!(text, "{page} ").unwrap();
+    }
+    if text.is_empty() { "-".to_owned() } else { text.trim_end().to_owned() }
+}
