@@ -33,6 +33,17 @@ pub struct BackendSpec {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket(pub(crate) u64);
 
+impl Ticket {
+    /// For backends: the number of the step, counted by the one that runs it.
+    pub fn new(step: u64) -> Self {
+        Self(step)
+    }
+
+    pub fn step(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
     /// One per sampling segment, in the plan's order.

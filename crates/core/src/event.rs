@@ -7,7 +7,8 @@ use crate::{Attempt, Choice, RequestId, ServeError, TokenId};
 /// What an engine says about one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum EngineEvent {
-    /// The prompt is computed; comes once per attempt, before its first token.
+    /// The prompt is computed; comes once per attempt, before its first token. With nothing to generate (`max_tokens` 0)
+    /// the request ends with it.
     Prompt(PromptEvent),
     Token(TokenEvent),
     /// The whole request has ended here; nothing follows.

@@ -32,6 +32,14 @@ impl GenerateRequest {
         (0..self.outputs.len() as u32).map(Choice)
     }
 
+    /// Choices for which there is something to generate. A request without any (`max_tokens` 0, or all ended before) ends
+    /// with its prompt's event.
+    pub fn unfinished_choices(&self) -> impl Iterator<Item = Choice> {
+        self.choices().zip(&self.ended).zip(&self.outputs).filter_map(|((choice, &ended), outputs)| {
+            (!ended && outputs.len() < self.limits.max_tokens as usize).then_some(choice)
+        })
+    }
+
     /// The longest this request's sequences can become, in tokens.
     pub fn max_total_tokens(&self) -> usize {
         self.prompt.len() + self.limits.max_tokens as usize

@@ -5,11 +5,18 @@
 
 mod config;
 mod error;
+mod handle;
+mod inbox;
+mod local;
+mod outbox;
 mod request;
 mod scheduler;
 mod sequence;
+mod step_loop;
 
 pub use config::EngineConfig;
 pub use error::EngineError;
+pub use handle::EngineHandle;
+pub use local::LocalEngine;
+pub use outbox::Outbox;
 pub use scheduler::{Scheduler, SessionEvent};
-pub use sequence::SessionId;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use baton_compute::SamplerSpec;
-use baton_core::{Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, ServeError, TokenId, TokenLogprobs};
+use baton_core::{
+    Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, ServeError, TokenId, TokenLogprobs,
+};
 
 use crate::sequence::SequenceId;
 
@@ -27,13 +29,6 @@ pub(crate) enum PromptProgress {
         logprobs: Vec<TokenLogprobs>,
     },
     Reported,
-}
-
-/// Choices for which there is something to generate.
-pub(crate) fn live_choices(asked: &GenerateRequest) -> impl Iterator<Item = Choice> {
-    asked.choices().zip(&asked.ended).zip(&asked.outputs).filter_map(|((choice, &ended), outputs)| {
-        (!ended && outputs.len() < asked.limits.max_tokens as usize).then_some(choice)
-    })
 }
 
 impl ActiveRequest {

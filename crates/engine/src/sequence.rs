@@ -3,11 +3,9 @@
 use baton_compute::SlotId;
 use baton_core::{Choice, RequestId, TokenId};
 use baton_kv::PageTable;
+use baton_protocol::SessionId;
 
-/// A router's connection, or whoever else gives commands. Request ids are unique within one only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
-
+/// Request ids are unique within one session only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
     pub(crate) session: SessionId,

@@ -1,4 +1,5 @@
 //! Runs `testdata/*.txt`: what changes hands, and to whom.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -18,8 +18,8 @@ pub trait Engine: Send + Sync {
     fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>>;
 }
 
-/// Events of one request, in order. Ends after the last choice's last token or after `Failed`; an end without either
-/// means that the engine vanished.
+/// Events of one request, in order. Ends after the last choice's last token (with nothing to generate: after `Prompt`) or
+/// after `Failed`; an end without any of these means that the engine vanished.
 pub struct TokenStream {
     events: mpsc::UnboundedReceiver<EngineEvent>,
     _abort: AbortOnDrop,

@@ -22,5 +22,6 @@ pub use command::{Command, StepReply};
 pub use engine::{Engine, TokenStream};
 pub use error::{FrameError, SessionError};
 pub use host::{SessionHost, SessionId};
+pub use open_requests::OpenRequests;
 pub use secret::Secret;
 pub use server::serve_sessions;

@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, watch};
 use crate::StepReply;
 use crate::error::SessionError;
 
+/// The receiving end of step replies: one stream per request, each ending when its request does.
 #[derive(Default)]
-pub(crate) struct OpenRequests {
+pub struct OpenRequests {
     state: Mutex<State>,
     ended: watch::Sender<bool>,
 }
@@ -29,10 +30,7 @@ struct Open {
 
 impl OpenRequests {
     /// The stream of a request's events. Ends when the request does, and when the session does.
-    pub(crate) fn register(
-        &self,
-        request: &GenerateRequest,
-    ) -> Result<mpsc::UnboundedReceiver<EngineEvent>, ServeError> {
+    pub fn register(&self, request: &GenerateRequest) -> Result<mpsc::UnboundedReceiver<EngineEvent>, ServeError> {
         let mut state = self.lock();
         if !self.is_alive() {
             return Err(SessionError::Closed.into());
@@ -41,13 +39,13 @@ impl OpenRequests {
             return Err(ServeError::engine(format!("request {} is already open on this session", request.id)));
         }
         let (events, stream) = mpsc::unbounded_channel();
-        let unfinished_choices = request.ended.iter().filter(|ended| !**ended).count();
+        let unfinished_choices = request.unfinished_choices().count();
         state.streams.insert(request.id, Open { attempt: request.attempt, unfinished_choices, events });
         Ok(stream)
     }
 
     /// `true` when the request was still open.
-    pub(crate) fn forget(&self, request: RequestId, attempt: Attempt) -> bool {
+    pub fn forget(&self, request: RequestId, attempt: Attempt) -> bool {
         let mut state = self.lock();
         let open = state.streams.get(&request).is_some_and(|open| open.attempt == attempt);
         if open {
@@ -56,7 +54,7 @@ impl OpenRequests {
         open
     }
 
-    pub(crate) fn deliver(&self, reply: StepReply) {
+    pub fn deliver(&self, reply: StepReply) {
         let mut state = self.lock();
         if reply.report.sequence > state.report.sequence {
             state.report = reply.report;
@@ -67,22 +65,22 @@ impl OpenRequests {
     }
 
     /// No more events: all streams end where they are.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut state = self.lock();
         self.ended.send_replace(true);
         state.streams.clear();
     }
 
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         !*self.ended.borrow()
     }
 
-    pub(crate) async fn ended(&self) {
+    pub async fn ended(&self) {
         // The sender is ours: it cannot go first.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    pub(crate) fn report(&self) -> EngineReport {
+    pub fn report(&self) -> EngineReport {
         self.lock().report
     }
 

@@ -92,7 +92,8 @@ impl Scheduler {
     /// sequences. `false` when it was the youngest itself.
     pub(super) fn make_room(&mut self, id: SequenceId) -> bool {
         loop {
-            let Some(Sequence { tokens, stage: Stage::Decoding { pages, .. }, .. }) = self.sequences.get_mut(&id) else {
+            let Some(Sequence { tokens, stage: Stage::Decoding { pages, .. }, .. }) = self.sequences.get_mut(&id)
+            else {
                 return false;
             };
             if self.ledger.grow(pages, tokens.len()).is_ok() {

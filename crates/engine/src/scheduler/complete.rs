@@ -148,7 +148,8 @@ impl Scheduler {
     fn fail(&mut self, id: SequenceId, error: NonFiniteLogits, events: &mut Vec<SessionEvent>) {
         let Some(key) = self.sequences.get(&id).map(|sequence| sequence.request) else { return };
         if let Some(request) = self.remove_request(key, false) {
-            let error = ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None };
+            let error =
+                ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None };
             events.push(SessionEvent { session: key.session, event: request.failed(error) });
         }
     }

@@ -1,11 +1,11 @@
 //! Commands in: what is asked is checked against what this engine can ever do, then queued.
 
 use baton_core::{Choice, EngineEvent, FailedEvent, GenerateRequest, PAGE_TOKENS, RequestId, ServeError, TokenId};
-use baton_protocol::Command;
+use baton_protocol::{Command, SessionId};
 
 use super::{Scheduler, SessionEvent, StepLimits};
-use crate::request::{ActiveRequest, PromptProgress, live_choices};
-use crate::sequence::{RequestKey, Sequence, SequenceId, SessionId, Stage};
+use crate::request::{ActiveRequest, PromptProgress};
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 impl Scheduler {
     pub fn apply(&mut self, session: SessionId, command: Command, events: &mut Vec<SessionEvent>) {
@@ -35,7 +35,7 @@ impl Scheduler {
             return Err(ServeError::busy(format!("{waiting} sequences are waiting already"), self.retry_after_ms()));
         }
 
-        let mut choices: Vec<_> = live_choices(&asked).collect();
+        let mut choices: Vec<_> = asked.unfinished_choices().collect();
         let generates = !choices.is_empty();
         let mut outputs = std::mem::take(&mut asked.outputs);
         if !generates {
@@ -101,7 +101,9 @@ impl StepLimits {
         let choices = asked.outputs.len();
         if choices == 0 || choices > self.max_waiting || choices != asked.ended.len() {
             let bound = self.max_waiting;
-            return Err(ServeError::caller(format!("{choices} choices asked for, 1 to {bound} are possible")).about("n"));
+            return Err(
+                ServeError::caller(format!("{choices} choices asked for, 1 to {bound} are possible")).about("n")
+            );
         }
         let known = |token: TokenId| token.index() < self.vocab_size;
         let unknown = |tokens: &[TokenId]| tokens.iter().copied().find(|&token| !known(token));
@@ -120,7 +122,7 @@ impl StepLimits {
 
     /// Generation stops where the context ends, so only what is there already, and one token more, has to fit.
     fn check_length(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
-        let given = live_choices(asked).map(|choice| asked.outputs[choice.index()].len() + 1).max().unwrap_or(0);
+        let given = asked.unfinished_choices().map(|choice| asked.outputs[choice.index()].len() + 1).max().unwrap_or(0);
         let needed = asked.prompt.len() + given;
         if needed <= self.context_tokens {
             return Ok(());
@@ -132,6 +134,7 @@ impl StepLimits {
             format!("the KV pool has {pages} pages of {PAGE_TOKENS} tokens, {} in all", self.context_tokens)
         };
         let prompt = asked.prompt.len();
-        Err(ServeError::caller(format!("a prompt of {prompt} tokens needs room for {needed}, but {room}")).about("prompt"))
+        Err(ServeError::caller(format!("a prompt of {prompt} tokens needs room for {needed}, but {room}"))
+            .about("prompt"))
     }
 }

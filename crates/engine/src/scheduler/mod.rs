@@ -14,11 +14,12 @@ use std::time::Duration;
 use baton_compute::{BackendSpec, SlotId, StepPlan};
 use baton_core::{EngineCounters, EngineEvent, PAGE_TOKENS};
 use baton_kv::{Discrepancy, PageLedger};
+use baton_protocol::SessionId;
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::request::ActiveRequest;
-use crate::sequence::{RequestKey, Sequence, SequenceId, SessionId, Stage};
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 use slots::Slots;
 
 /// Commands are applied between [`complete`](Self::complete) and the next [`schedule`](Self::schedule), never in between.
@@ -115,6 +116,11 @@ impl Scheduler {
     /// Nothing to compute and nothing to tell the backend.
     pub fn is_idle(&self) -> bool {
         !self.has_requests() && !self.slots.any_released()
+    }
+
+    /// For when there was nothing to schedule.
+    pub fn check_not_stuck(&self) -> Result<(), EngineError> {
+        if self.sequences.is_empty() { Ok(()) } else { Err(EngineError::Stuck { waiting: self.sequences.len() }) }
     }
 
     /// Recounts every page. For tests and for whoever suspects a leak.

@@ -1,0 +1,167 @@
+//! How the rest of the process reaches the step loop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use baton_compute::Backend;
+use baton_core::{EngineInfo, EngineReport, ServeError};
+use baton_protocol::{Command, SessionHost, SessionId, StepReply};
+use tokio::sync::{mpsc, watch};
+
+use crate::config::EngineConfig;
+use crate::error::EngineError;
+use crate::inbox::{Inbox, Message, Refused};
+use crate::outbox::{Outbox, Outboxes};
+use crate::scheduler::Scheduler;
+use crate::step_loop::{Mode, StepLoop};
+
+/// How long to wait before trying again when the queue in front of the loop is full: it is emptied at every step.
+const QUEUE_FULL_RETRY_MS: u32 = 500;
+
+/// A running engine. Clones are the same engine; it stops when the last one is dropped.
+#[derive(Clone)]
+pub struct EngineHandle(Arc<Shared>);
+
+struct Shared {
+    info: EngineInfo,
+    inbox: Arc<Inbox>,
+    report: watch::Receiver<EngineReport>,
+    ended: watch::Receiver<Option<EngineEnd>>,
+    next_session: AtomicU64,
+}
+
+type EngineEnd = Result<(), EngineError>;
+
+impl EngineHandle {
+    pub fn spawn(backend: Box<dyn Backend>, config: EngineConfig) -> Result<Self, EngineError> {
+        let scheduler = Scheduler::new(&config, backend.spec())?;
+        let info = info(&*backend, &scheduler, config);
+        let inbox = Arc::new(Inbox::default());
+        let (report, report_reader) = watch::channel(EngineReport::default());
+        let (ended, ended_reader) = watch::channel(None);
+        let step_loop = StepLoop {
+            backend,
+            scheduler,
+            inbox: Arc::clone(&inbox),
+            report,
+            outboxes: Outboxes::default(),
+            mode: Mode::Serving,
+            events: Vec::new(),
+        };
+        let end = AnnounceEnd { inbox: Arc::clone(&inbox), ended, how: Err(EngineError::Panicked) };
+        thread::Builder::new()
+            .name("steps".to_owned())
+            .spawn(move || {
+                let mut end = end;
+                end.how = step_loop.run();
+            })
+            .map_err(|error| EngineError::Thread(Arc::new(error)))?;
+        let next_session = AtomicU64::new(0);
+        Ok(Self(Arc::new(Shared { info, inbox, report: report_reader, ended: ended_reader, next_session })))
+    }
+
+    pub fn info(&self) -> &EngineInfo {
+        &self.0.info
+    }
+
+    /// As of the last step.
+    pub fn report(&self) -> EngineReport {
+        *self.0.report.borrow()
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.0.ended.borrow().is_none()
+    }
+
+    /// Replies to the new session's commands go to `outbox`, which is dropped when the session is closed or the engine ends.
+    pub fn open_session(&self, outbox: impl Outbox + 'static) -> SessionId {
+        let session = SessionId(self.0.next_session.fetch_add(1, Ordering::Relaxed));
+        // When the engine has ended the outbox is dropped here and now, which says the same.
+        let _ = self.0.inbox.push(Message::Open(session, Box::new(outbox)));
+        session
+    }
+
+    /// Queues a command for the next step boundary. An error means that it will not be looked at.
+    pub fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
+        self.0.inbox.push(Message::Command(session, command)).map_err(|refused| match refused {
+            Refused::Full => ServeError::busy("too many commands wait for the next step", QUEUE_FULL_RETRY_MS),
+            Refused::Ended => ServeError::engine("the engine has ended"),
+        })
+    }
+
+    /// Aborts all its requests.
+    pub fn close_session(&self, session: SessionId) {
+        let _ = self.0.inbox.push(Message::Close(session));
+    }
+
+    /// Finishes what it has, refuses what is new, then ends.
+    pub fn drain(&self) {
+        let _ = self.0.inbox.push(Message::Drain);
+    }
+
+    /// Ends after the running step; requests fail and can be continued elsewhere.
+    pub fn stop(&self) {
+        let _ = self.0.inbox.push(Message::Stop);
+    }
+
+    /// Waits for the end; an error is why the process should exit with one.
+    pub async fn ended(&self) -> Result<(), EngineError> {
+        let mut ended = self.0.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(Err(EngineError::Panicked)),
+            Err(_) => Err(EngineError::Panicked),
+        }
+    }
+}
+
+impl SessionHost for EngineHandle {
+    fn info(&self) -> EngineInfo {
+        self.0.info.clone()
+    }
+
+    fn open(&self, outbox: mpsc::UnboundedSender<StepReply>) -> SessionId {
+        self.open_session(outbox)
+    }
+
+    fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
+        Self::send(self, session, command)
+    }
+
+    fn close(&self, session: SessionId) {
+        self.close_session(session);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = self.inbox.push(Message::Stop);
+    }
+}
+
+/// Says that the loop has ended, also when it panicked.
+struct AnnounceEnd {
+    inbox: Arc<Inbox>,
+    ended: watch::Sender<Option<EngineEnd>>,
+    how: EngineEnd,
+}
+
+impl Drop for AnnounceEnd {
+    fn drop(&mut self) {
+        self.inbox.end();
+        self.ended.send_replace(Some(self.how.clone()));
+    }
+}
+
+fn info(backend: &dyn Backend, scheduler: &Scheduler, config: EngineConfig) -> EngineInfo {
+    let spec = backend.spec();
+    EngineInfo {
+        model: config.model,
+        numerics_id: spec.numerics_id.clone(),
+        vocab_size: spec.vocab_size as u32,
+        max_context_tokens: scheduler.context_tokens() as u32,
+        pages_total: spec.pages_total as u32,
+        threads: spec.threads as u32,
+        prefix_cache: config.prefix_cache,
+    }
+}

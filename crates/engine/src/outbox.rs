@@ -1,0 +1,63 @@
+//! Where step replies go.
+
+use std::collections::BTreeMap;
+
+use baton_core::{EngineEvent, EngineReport};
+use baton_protocol::{SessionId, StepReply};
+use tokio::sync::mpsc;
+
+use crate::scheduler::SessionEvent;
+
+/// One session's end of the step loop. Called on the loop's thread, so it must not wait.
+pub trait Outbox: Send {
+    /// `false` when nobody reads any more: the session is closed then.
+    fn deliver(&mut self, reply: StepReply) -> bool;
+}
+
+/// Without a bound, so that a slow reader never stops the loop. What can pile up is bounded all the same: replies are sent
+/// for events only, and a request has at most `choices × max_tokens + 1` of them.
+impl Outbox for mpsc::UnboundedSender<StepReply> {
+    fn deliver(&mut self, reply: StepReply) -> bool {
+        self.send(reply).is_ok()
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Outboxes {
+    sessions: BTreeMap<SessionId, Session>,
+}
+
+struct Session {
+    outbox: Box<dyn Outbox>,
+    /// For the reply of the present step.
+    events: Vec<EngineEvent>,
+}
+
+impl Outboxes {
+    pub(crate) fn open(&mut self, id: SessionId, outbox: Box<dyn Outbox>) {
+        self.sessions.insert(id, Session { outbox, events: Vec::new() });
+    }
+
+    pub(crate) fn close(&mut self, id: SessionId) {
+        self.sessions.remove(&id);
+    }
+
+    /// One reply for each session that has events; returns the sessions that nobody reads any more.
+    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, report: EngineReport) -> Vec<SessionId> {
+        for SessionEvent { session, event } in events.drain(..) {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.events.push(event);
+            }
+        }
+        let mut gone = Vec::new();
+        for (&id, session) in &mut self.sessions {
+            if !session.events.is_empty() {
+                let events = std::mem::take(&mut session.events);
+                if !session.outbox.deliver(StepReply { report, events }) {
+                    gone.push(id);
+                }
+            }
+        }
+        gone
+    }
+}

@@ -1,0 +1,264 @@
+//! Scheduler and kv under thousands of random steps: arrivals, aborts, lost sessions, several choices, tiny pools. Every
+//! stream must be what the model says on its own, and no page may be lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod fake;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use baton_core::{Attempt, EngineEvent, Fault, FinishReason, GenerateRequest, RequestId, TokenId};
+use baton_engine::{EngineConfig, Scheduler, SessionEvent};
+use baton_protocol::SessionId;
+use fake::{FakeModel, Random, expected_prompt_logprobs, expected_tokens};
+
+const SEEDS: u64 = 300;
+const ARRIVAL_STEPS: u64 = 400;
+
+#[test]
+fn streams_are_exact_and_pages_are_never_lost() {
+    let mut totals = Totals::default();
+    for seed in 0..SEEDS {
+        simulate(seed, &mut totals);
+    }
+    // A simulation in which nothing happens proves nothing.
+    println!("{totals:?}");
+    assert!(totals.preemptions > 300 && totals.evicted_pages > 1000 && totals.cached_tokens > 10_000, "{totals:?}");
+    assert!(totals.aborted > 100 && totals.failed > 50 && totals.busy > 20 && totals.finished > 5_000, "{totals:?}");
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    preemptions: u64,
+    evicted_pages: u64,
+    cached_tokens: u64,
+    aborted: u64,
+    finished: u64,
+    failed: u64,
+    busy: u64,
+}
+
+struct World {
+    random: Random,
+    scheduler: Scheduler,
+    model: FakeModel,
+    context_tokens: usize,
+    open: BTreeMap<(SessionId, RequestId), Stream>,
+    next_request: u64,
+}
+
+/// What has arrived of one request.
+struct Stream {
+    request: GenerateRequest,
+    prompt_seen: bool,
+    outputs: Vec<Vec<TokenId>>,
+    opened_at_step: u64,
+}
+
+fn simulate(seed: u64, totals: &mut Totals) {
+    let mut random = Random(seed);
+    let pages = random.between(2, 40) as usize;
+    let slots = random.between(1, 12) as usize;
+    let context = random.between(40, 500) as usize;
+    let config = EngineConfig {
+        prefix_cache: random.chance(60),
+        step_tokens: [1, 7, 32, 100, 512, 2048][random.below(6) as usize],
+        max_running: random.between(1, 16) as usize,
+        max_waiting: random.between(4, 30) as usize,
+        ..EngineConfig::default()
+    };
+    let spec = fake::spec(pages, slots, context);
+    let scheduler = Scheduler::new(&config, &spec).unwrap();
+    let context_tokens = scheduler.context_tokens();
+    let model = FakeModel::new(spec);
+    let mut world = World { random, scheduler, model, context_tokens, open: BTreeMap::new(), next_request: 0 };
+
+    let mut step = 0;
+    while step < ARRIVAL_STEPS || world.scheduler.has_requests() {
+        if step < ARRIVAL_STEPS {
+            world.disturb(step, totals);
+        }
+        world.step(step, totals);
+        step += 1;
+        assert!(step < 100 * ARRIVAL_STEPS, "seed {seed}: {} requests never end", world.open.len());
+    }
+    assert!(world.open.is_empty(), "seed {seed}: requests without an end");
+    while !world.scheduler.is_idle() {
+        world.step(step, totals);
+    }
+    assert_eq!(world.model.slots_in_use(), 0, "seed {seed}: slots left over");
+    let report = world.scheduler.report();
+    assert_eq!(report.load.pages_free + report.load.pages_cached, pages as u32, "seed {seed}");
+    assert_eq!(report.load.pending_prefill_tokens, 0);
+    totals.preemptions += report.counters.preemptions;
+    totals.evicted_pages += report.counters.evicted_pages;
+    totals.cached_tokens += report.counters.cached_tokens;
+    totals.aborted += report.counters.aborted;
+    totals.finished += report.counters.finished;
+}
+
+impl World {
+    fn disturb(&mut self, step: u64, totals: &mut Totals) {
+        while self.random.chance(12) {
+            self.arrive(step, totals);
+        }
+        if self.random.chance(1)
+            && let Some(&(session, request)) = self.any_open()
+        {
+            self.scheduler.abort(session, request);
+            self.open.remove(&(session, request));
+        }
+        if self.random.below(500) == 0 {
+            let session = SessionId(self.random.below(3));
+            self.scheduler.close_session(session);
+            self.open.retain(|key, _| key.0 != session);
+        }
+        if self.random.chance(1)
+            && let Some(&key) = self.any_open()
+        {
+            self.resume(key, step);
+        }
+    }
+
+    fn any_open(&mut self) -> Option<&(SessionId, RequestId)> {
+        let at = self.random.below(self.open.len().max(1) as u64) as usize;
+        self.open.keys().nth(at)
+    }
+
+    fn arrive(&mut self, step: u64, totals: &mut Totals) {
+        let random = &mut self.random;
+        let session = SessionId(random.below(3));
+        let longest = self.context_tokens as u64 + 20;
+        let prompt_tokens =
+            if random.chance(70) { random.between(1, longest.min(100)) } else { random.between(1, longest) };
+        // Few distinct prompts, so that prefixes meet.
+        let family = random.below(3) as u32;
+        let fork = random.below(prompt_tokens + 1);
+        let prompt: Vec<u32> = (0..prompt_tokens)
+            .map(|at| if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 })
+            .collect();
+        let choices = if random.chance(25) { random.between(2, 4) } else { 1 } as usize;
+        let max_tokens = if random.chance(5) { 0 } else { random.between(1, 200) as u32 };
+        let mut request = fake::request(self.next_request, prompt, choices, max_tokens);
+        self.next_request += 1;
+        if random.chance(30) {
+            request.limits.stop_tokens = vec![TokenId(3), TokenId(17)];
+        }
+        if random.chance(15) {
+            request.prompt_logprobs = Some(0);
+        }
+        if random.chance(2) {
+            request.sampling.seed = fake::POISONED_SEED;
+        }
+        self.start(session, request, step, totals);
+    }
+
+    fn start(&mut self, session: SessionId, request: GenerateRequest, step: u64, totals: &mut Totals) {
+        let fits = request.prompt.len() + usize::from(request.limits.max_tokens > 0) <= self.context_tokens;
+        match self.scheduler.generate(session, request.clone()) {
+            Ok(()) => {
+                assert!(fits, "{} tokens in a context of {}", request.prompt.len(), self.context_tokens);
+                let outputs = request.outputs.clone();
+                let stream = Stream { request, prompt_seen: false, outputs, opened_at_step: step };
+                self.open.insert((session, stream.request.id), stream);
+            }
+            Err(error) if error.fault == Fault::Capacity => totals.busy += 1,
+            Err(error) => assert!(!fits && error.fault == Fault::Caller, "{error}"),
+        }
+    }
+
+    /// A router that lost track asks for the rest again.
+    fn resume(&mut self, key: (SessionId, RequestId), step: u64) {
+        let Some(stream) = self.open.get(&key) else { return };
+        let mut request = stream.request.clone();
+        request.attempt = Attempt(request.attempt.0 + 1);
+        request.ended = request.choices().map(|choice| stream.has_ended(choice.index(), self.context_tokens)).collect();
+        request.outputs.clone_from(&stream.outputs);
+        match self.scheduler.generate(key.0, request.clone()) {
+            Ok(()) => {
+                let outputs = stream.outputs.clone();
+                self.open.insert(key, Stream { request, prompt_seen: false, outputs, opened_at_step: step });
+            }
+            // The attempt before it is gone all the same.
+            Err(error) => {
+                assert_eq!(error.fault, Fault::Capacity);
+                self.open.remove(&key);
+            }
+        }
+    }
+
+    fn step(&mut self, step: u64, totals: &mut Totals) {
+        let now = Duration::from_millis(step);
+        let mut events = Vec::new();
+        match self.scheduler.schedule(now) {
+            Some(plan) => {
+                let mut output = self.model.run(plan);
+                self.scheduler.complete(now, &mut output, &mut events).unwrap();
+            }
+            None => self.scheduler.check_not_stuck().unwrap(),
+        }
+        for event in events {
+            self.check(event, step, totals);
+        }
+        self.scheduler.audit().unwrap();
+    }
+
+    fn check(&mut self, SessionEvent { session, event }: SessionEvent, step: u64, totals: &mut Totals) {
+        let key = (session, event.request());
+        let stream = self.open.get_mut(&key).expect("events only for open requests");
+        assert_eq!(event.attempt(), stream.request.attempt);
+        match event {
+            EngineEvent::Prompt(prompt) => {
+                assert!(!std::mem::replace(&mut stream.prompt_seen, true), "two prompt events");
+                let computed = usize::from(stream.request.attempt == Attempt(0));
+                assert!(prompt.cached_tokens as usize + computed <= stream.request.prompt.len());
+                assert_eq!(prompt.logprobs, expected_prompt_logprobs(&stream.request));
+            }
+            EngineEvent::Token(token) => {
+                assert!(stream.prompt_seen, "a token before the prompt's event");
+                let outputs = &mut stream.outputs[token.choice.index()];
+                assert_eq!(token.index as usize, outputs.len(), "gap or repeat");
+                outputs.push(token.token);
+                let total = stream.request.prompt.len() + outputs.len();
+                let finish = if stream.request.limits.stop_tokens.contains(&token.token) {
+                    Some(FinishReason::StopToken)
+                } else if total >= stream.request.max_total_tokens().min(self.context_tokens) {
+                    Some(FinishReason::Length)
+                } else {
+                    None
+                };
+                assert_eq!(token.finish, finish);
+            }
+            EngineEvent::Failed(failed) => {
+                assert_eq!(failed.error.fault, Fault::Engine);
+                assert_eq!(stream.request.sampling.seed, fake::POISONED_SEED);
+                totals.failed += 1;
+                self.open.remove(&key);
+                return;
+            }
+        }
+        if stream.prompt_seen && (0..stream.outputs.len()).all(|at| stream.has_ended(at, self.context_tokens)) {
+            assert!(step - stream.opened_at_step < 20 * ARRIVAL_STEPS, "starved");
+            let stream = self.open.remove(&key).unwrap();
+            stream.check_tokens(self.context_tokens);
+        }
+    }
+}
+
+impl Stream {
+    fn has_ended(&self, choice: usize, context_tokens: usize) -> bool {
+        let outputs = &self.outputs[choice];
+        let stopped = outputs.last().is_some_and(|token| self.request.limits.stop_tokens.contains(token));
+        let most = self.request.max_total_tokens().min(context_tokens) - self.request.prompt.len();
+        self.request.ended[choice] || stopped || outputs.len() >= most
+    }
+
+    fn check_tokens(&self, context_tokens: usize) {
+        for choice in self.request.choices().filter(|choice| !self.request.ended[choice.index()]) {
+            let given = self.request.outputs[choice.index()].len();
+            let expected = expected_tokens(&self.request, choice, context_tokens);
+            let got: Vec<_> = self.outputs[choice.index()][given..].iter().copied().map(Some).collect();
+            assert_eq!(got, expected, "{:?} of {:?}", choice, self.request.id);
+        }
+    }
+}
