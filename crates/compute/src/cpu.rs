@@ -1,0 +1,215 @@
+//! The CPU backend. A [`StepPlan`] is checked and resolved into a [`Batch`], runs through the decoder's layers on a team of
+//! threads, and its wanted rows are sampled by the same team.
+//!
+//! Results are exact by construction: every sum has one order, fixed by the model's shape and a token's position. Number of
+//! threads, instruction set, batch and chunks cannot change a bit.
+
+mod attention;
+mod batch;
+mod decoder;
+mod element;
+mod gate;
+mod gemm;
+mod isa;
+mod kv;
+mod lanes;
+mod math;
+mod norm;
+mod product;
+mod region;
+mod rope;
+mod sampling;
+mod shared;
+mod slots;
+mod team;
+#[cfg(test)]
+mod tests;
+mod weights;
+mod workspace;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use baton_core::{PAGE_TOKENS, PageId};
+use baton_model::{DecoderSpec, Dtype, Model, Part, TensorView};
+use half::bf16;
+
+pub use self::isa::Isa;
+pub use self::weights::Progress;
+
+use self::batch::Batch;
+use self::decoder::{Decode, Decoder, DecoderSizes};
+use self::element::Element;
+use self::sampling::{RowResult, Sampling, write_output};
+use self::slots::Slots;
+use self::team::Team;
+use self::weights::Weights;
+use crate::sample::SampleScratch;
+use crate::{Backend, BackendSpec, ComputeError, StepOutput, StepPlan, Ticket};
+
+/// Changes whenever the bits of a result do: order of sums, attention blocks, elementwise functions.
+const REDUCTION_PLAN: &str = "fma-chain-v1";
+
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    pub threads: usize,
+    pub dtype: StorageDtype,
+    pub kv_pages: usize,
+    pub max_step_tokens: usize,
+    pub max_slots: usize,
+    /// `None` takes the machine's best, or what `BATON_ISA` names.
+    pub isa: Option<Isa>,
+}
+
+/// What weights and KV are stored as. Activations and sums are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageDtype {
+    /// bf16 for checkpoints in bf16, f32 for others.
+    Auto,
+    Bf16,
+    F32,
+}
+
+pub struct CpuBackend {
+    spec: BackendSpec,
+    isa: Isa,
+    decoder: Box<dyn Decode>,
+    slots: Slots,
+    batch: Batch,
+    results: Vec<RowResult>,
+    scratch: Vec<SampleScratch>,
+    submitted: u64,
+    /// Results of steps that were not collected yet, oldest first.
+    done: VecDeque<(u64, StepOutput)>,
+}
+
+impl Weights for Model {
+    fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    fn tensor(&self, part: Part) -> Result<TensorView<'_>, String> {
+        Self::tensor(self, part).map_err(|error| error.to_string())
+    }
+
+    fn weights_id(&self) -> String {
+        Self::weights_id(self).to_owned()
+    }
+}
+
+impl CpuBackend {
+    /// Packs the weights. The model's files stay mapped for its embedding table.
+    pub fn load(
+        model: Arc<Model>,
+        options: CpuOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, ComputeError> {
+        Self::from_weights(model, options, progress)
+    }
+
+    pub(crate) fn from_weights(
+        weights: Arc<dyn Weights>,
+        options: CpuOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, ComputeError> {
+        let spec = weights.spec().clone();
+        check(&spec, &options)?;
+        let isa = Isa::choose(options.isa)?;
+        let team = Team::new(options.threads)?;
+        let threads = team.size();
+        let context = spec.max_context.min(options.kv_pages * PAGE_TOKENS);
+        let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
+        let weights_id = weights.weights_id();
+        let bf16_storage = match options.dtype {
+            StorageDtype::Auto => spec.dtype == Dtype::Bf16,
+            StorageDtype::Bf16 => true,
+            StorageDtype::F32 => false,
+        };
+        let (decoder, dtype): (Box<dyn Decode>, _) = if bf16_storage {
+            (Box::new(Decoder::<bf16>::load(weights, isa, team, &sizes, progress)?), bf16::NAME)
+        } else {
+            (Box::new(Decoder::<f32>::load(weights, isa, team, &sizes, progress)?), f32::NAME)
+        };
+        Ok(Self {
+            spec: BackendSpec {
+                numerics_id: format!("{weights_id}-{dtype}-{REDUCTION_PLAN}"),
+                vocab_size: spec.vocab,
+                max_context_tokens: context,
+                pages_total: options.kv_pages,
+                max_step_tokens: options.max_step_tokens,
+                max_slots: options.max_slots,
+                threads,
+            },
+            isa,
+            decoder,
+            slots: Slots::new(options.max_slots, spec.vocab),
+            batch: Batch::default(),
+            results: Vec::new(),
+            scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
+            submitted: 0,
+            done: VecDeque::new(),
+        })
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Digest of a page's first `tokens` tokens in canonical order: equal wherever they were computed or how.
+    pub fn page_digest(&self, page: PageId, layers: Range<usize>, tokens: usize) -> [u8; 32] {
+        let mut bytes = Vec::new();
+        self.decoder.export(page, layers, tokens, &mut bytes);
+        *blake3::hash(&bytes).as_bytes()
+    }
+
+    /// The residual stream after the last layer, row by row, of a segment of the last step.
+    pub fn hidden_of_last_step(&self, segment: usize) -> Vec<f32> {
+        let rows = self.batch.segments.get(segment).map_or(0..0, |segment| segment.rows.clone());
+        rows.flat_map(|row| self.decoder.hidden(row)).copied().collect()
+    }
+}
+
+fn check(spec: &DecoderSpec, options: &CpuOptions) -> Result<(), ComputeError> {
+    let problem = if spec.head_dim == 0 || !spec.head_dim.is_multiple_of(2) {
+        format!("a head dimension of {} cannot be rotated in pairs", spec.head_dim)
+    } else if spec.kv_heads == 0 || !spec.heads.is_multiple_of(spec.kv_heads) {
+        format!("{} heads cannot share {} KV heads", spec.heads, spec.kv_heads)
+    } else if options.kv_pages == 0 || options.max_step_tokens == 0 || options.max_slots == 0 {
+        "pages, step tokens and slots must be at least 1".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(ComputeError::Load(problem))
+}
+
+impl Backend for CpuBackend {
+    fn spec(&self) -> &BackendSpec {
+        &self.spec
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+        self.slots.admit(plan)?;
+        self.batch.resolve(plan, &self.slots, &self.spec)?;
+        let mut output = StepOutput::default();
+        if !self.batch.rows.is_empty() {
+            let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
+            self.decoder.step(&self.batch, &sampling)?;
+            write_output(&self.batch, &mut self.results, &mut output);
+        }
+        self.slots.release(plan)?;
+        self.submitted += 1;
+        self.done.push_back((self.submitted, output));
+        Ok(Ticket(self.submitted))
+    }
+
+    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
+        match self.done.pop_front() {
+            Some((number, result)) if Ticket(number) == ticket => {
+                *output = result;
+                Ok(())
+            }
+            _ => Err(ComputeError::Contract("steps are collected in the order of their submission".to_owned())),
+        }
+    }
+}

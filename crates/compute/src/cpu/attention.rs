@@ -1,0 +1,221 @@
+//! Attention of a block of query rows over the pages of one sequence, for one KV head.
+//!
+//! Keys are taken in blocks of 256 tokens at absolute positions 0, 256, 512, …, folded in that order:
+//!
+//! ```text
+//!   positions   0 ........ 256 ........ 512 ... visible
+//!               | block 0   | block 1    | part  |
+//! ```
+//!
+//! Prefill and decode, alone or in a batch, take the same blocks; a row's arithmetic depends on its own position only.
+
+mod softmax;
+
+use std::ops::Range;
+
+use baton_core::{PAGE_TOKENS, PageId};
+
+use self::softmax::{Folded, softmax_block};
+use super::element::{Element, pair_stride};
+use super::isa::Kernel;
+use super::kv::KvPool;
+use super::lanes::{LANES, Lanes};
+use super::product::{MAX_TILE_ROWS, Product};
+use super::rope::RopeTable;
+use super::shared::Shared;
+
+/// Part of the reduction plan: changing it changes results.
+pub(crate) const BLOCK_TOKENS: usize = 256;
+
+/// Query rows of one item. A row is one query head at one position; rows that share a KV head go by position, then head.
+pub(crate) const BLOCK_ROWS: usize = 2 * MAX_TILE_ROWS;
+
+/// What all items of one layer share.
+pub(crate) struct Attention<'a, E> {
+    pub(crate) kv: &'a KvPool<E>,
+    pub(crate) layer: usize,
+    pub(crate) rope: &'a RopeTable,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Rows of the step: heads of q, then k, then v, not yet rotated.
+    pub(crate) qkv: &'a [f32],
+    pub(crate) qkv_stride: usize,
+    pub(crate) out: Shared<'a, f32>,
+    pub(crate) out_stride: usize,
+}
+
+impl<E> Attention<'_, E> {
+    /// Query heads per KV head.
+    pub(crate) fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+}
+
+/// Buffers of one member.
+pub(crate) struct AttentionScratch {
+    queries: Vec<f32>,
+    scores: Vec<f32>,
+    values: Vec<f32>,
+    folded: Folded,
+}
+
+impl AttentionScratch {
+    pub(crate) fn new(head_dim: usize, value_width: usize) -> Self {
+        Self {
+            queries: vec![0.0; BLOCK_ROWS * head_dim],
+            scores: vec![0.0; BLOCK_ROWS * BLOCK_TOKENS],
+            values: vec![0.0; BLOCK_ROWS * value_width],
+            folded: Folded::new(BLOCK_ROWS, value_width),
+        }
+    }
+}
+
+pub(crate) struct AttentionItem<'a, E> {
+    pub(crate) attention: &'a Attention<'a, E>,
+    pub(crate) kv_head: usize,
+    pub(crate) pages: &'a [PageId],
+    /// The segment's first row in the step, and its position.
+    pub(crate) first_row: usize,
+    pub(crate) first_position: usize,
+    /// Rows of (segment, KV head): row r is head r % group of token r / group.
+    pub(crate) rows: Range<usize>,
+    pub(crate) scratch: &'a mut AttentionScratch,
+}
+
+impl<E: Element> Kernel for AttentionItem<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        self.gather_queries();
+        self.scratch.folded.clear();
+        let scale = 1.0 / (self.attention.head_dim as f32).sqrt();
+        let longest = self.visible(self.rows.len() - 1);
+        for begin in (0..longest).step_by(BLOCK_TOKENS) {
+            let end = longest.min(begin + BLOCK_TOKENS);
+            // Rows see more and more: the first ones may end before this block.
+            let first = (0..self.rows.len()).find(|&row| self.visible(row) > begin).unwrap_or(self.rows.len());
+            self.scores::<L>(first, begin..end);
+            for row in first..self.rows.len() {
+                let visible = self.visible(row).min(end) - begin;
+                let scores = &mut self.scratch.scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
+                self.scratch.folded.set_block(row, softmax_block::<L>(scores, visible, scale));
+            }
+            self.values::<L>(first, begin..end);
+            for row in first..self.rows.len() {
+                self.scratch.folded.fold::<L>(row, &self.scratch.values);
+            }
+        }
+        for row in 0..self.rows.len() {
+            let (token, head) = self.token_and_head(row);
+            let first = (self.first_row + token) * self.attention.out_stride + head * self.attention.head_dim;
+            // SAFETY: this row and head belong to this item alone.
+            let out = unsafe { self.attention.out.slice_mut(first..first + self.attention.head_dim) };
+            self.scratch.folded.finish(row, out);
+        }
+    }
+}
+
+impl<E: Element> AttentionItem<'_, E> {
+    /// Of a row of this block.
+    #[inline(always)]
+    fn token_and_head(&self, row: usize) -> (usize, usize) {
+        let (row, group) = (self.rows.start + row, self.attention.group());
+        (row / group, self.kv_head * group + row % group)
+    }
+
+    /// Tokens a row of this block sees: all up to its own.
+    #[inline(always)]
+    fn visible(&self, row: usize) -> usize {
+        self.first_position + (self.rows.start + row) / self.attention.group() + 1
+    }
+
+    #[inline(always)]
+    fn gather_queries(&mut self) {
+        let &Attention { qkv, qkv_stride, head_dim, rope, .. } = self.attention;
+        for row in 0..self.rows.len() {
+            let (token, head) = self.token_and_head(row);
+            let query = &qkv[(self.first_row + token) * qkv_stride + head * head_dim..][..head_dim];
+            let turned = &mut self.scratch.queries[row * head_dim..][..head_dim];
+            rope.rotate(self.first_position + token, query, turned);
+        }
+    }
+
+    /// q · k of rows `first..` and tokens `block`.
+    #[inline(always)]
+    fn scores<L: Lanes>(&mut self, first: usize, block: Range<usize>) {
+        let &Attention { kv, layer, head_dim, .. } = self.attention;
+        for begin in block.clone().step_by(PAGE_TOKENS) {
+            let tokens = PAGE_TOKENS.min(block.end - begin);
+            let page = self.pages[begin / PAGE_TOKENS];
+            // Queries and scores hold `BLOCK_ROWS` rows; the page holds 32 columns of `head_dim` k.
+            L::call(Product {
+                rows: self.rows.len() - first,
+                panels: tokens.div_ceil(LANES),
+                depth: head_dim,
+                a: self.scratch.queries[first * head_dim..].as_ptr(),
+                a_stride: head_dim,
+                b: kv.keys(layer, page, self.kv_head).cast_const(),
+                b_pair_stride: pair_stride(PAGE_TOKENS),
+                b_panel_stride: E::index(0, LANES, PAGE_TOKENS),
+                c: self.scratch.scores[first * BLOCK_TOKENS + begin - block.start..].as_mut_ptr(),
+                c_stride: BLOCK_TOKENS,
+                resume: false,
+            });
+        }
+    }
+
+    /// p · v of rows `first..` over the tokens of `block` that each sees; nothing is read beyond them, since what lies
+    /// there may be a former owner's.
+    #[inline(always)]
+    fn values<L: Lanes>(&mut self, first: usize, block: Range<usize>) {
+        let mut tile = first;
+        while tile < self.rows.len() {
+            let tile_end = (tile + MAX_TILE_ROWS).min(self.rows.len());
+            // What all rows of the tile see, in whole pairs; then the rest, rows of one position at a time.
+            let common = (self.visible(tile).min(block.end) - block.start) & !1;
+            self.values_of::<L>(tile..tile_end, block.start, 0..common);
+            let mut row = tile;
+            while row < tile_end {
+                let visible = self.visible(row);
+                let next = (row..tile_end).find(|&row| self.visible(row) != visible).unwrap_or(tile_end);
+                let end = visible.min(block.end) - block.start;
+                if end > common {
+                    self.values_of::<L>(row..next, block.start, common..end);
+                }
+                row = next;
+            }
+            tile = tile_end;
+        }
+    }
+
+    /// p · v of `rows` over `tokens` of the block at `block`; continues earlier sums unless it starts at 0.
+    #[inline(always)]
+    fn values_of<L: Lanes>(&mut self, rows: Range<usize>, block: usize, tokens: Range<usize>) {
+        let &Attention { kv, layer, .. } = self.attention;
+        let width = kv.value_width();
+        let mut begin = tokens.start;
+        while begin < tokens.end {
+            let position = block + begin;
+            let end = tokens.end.min(begin + PAGE_TOKENS - position % PAGE_TOKENS);
+            let page = self.pages[position / PAGE_TOKENS];
+            let values = kv.values(layer, page, self.kv_head).cast_const();
+            // Scores and values hold `BLOCK_ROWS` rows; the page holds 32 k of `width` columns, and the first is even.
+            L::call(Product {
+                rows: rows.len(),
+                panels: width / LANES,
+                depth: end - begin,
+                a: self.scratch.scores[rows.start * BLOCK_TOKENS + begin..].as_ptr(),
+                a_stride: BLOCK_TOKENS,
+                b: values.wrapping_add(E::index(position % PAGE_TOKENS, 0, width)),
+                b_pair_stride: pair_stride(width),
+                b_panel_stride: E::index(0, LANES, width),
+                c: self.scratch.values[rows.start * width..].as_mut_ptr(),
+                c_stride: width,
+                resume: begin > 0,
+            });
+            begin = end;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Softmax of one block of scores, and the fold of blocks into a row's result.
+
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::math;
+
+/// Largest score and sum of weights.
+#[derive(Clone, Copy)]
+pub(super) struct BlockSum {
+    max: f32,
+    sum: f32,
+}
+
+impl BlockSum {
+    const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// Turns the first `visible` scores into exp(scale · score - max); lane i sums the weights of tokens i, i + 16, ….
+#[inline(always)]
+pub(super) fn softmax_block<L: Lanes>(scores: &mut [f32], visible: usize, scale: f32) -> BlockSum {
+    assert!(visible > 0 && visible <= scores.len() && scores.len().is_multiple_of(LANES));
+    let scale = L::splat(scale);
+    let nothing = L::splat(f32::NEG_INFINITY);
+    let mut max = nothing;
+    for i in (0..visible).step_by(LANES) {
+        // SAFETY: whole vectors inside the block.
+        unsafe {
+            let score = L::load(scores.as_ptr().add(i)).mul(scale).keep_first(visible - i, nothing);
+            score.store(scores.as_mut_ptr().add(i));
+            max = max.max(score);
+        }
+    }
+    let largest = math::largest(max);
+    let max = L::splat(largest);
+    let mut sums = L::splat(0.0);
+    for i in (0..visible).step_by(LANES) {
+        // SAFETY: whole vectors inside the block.
+        unsafe {
+            let weight = math::exp(L::load(scores.as_ptr().add(i)).sub(max)).keep_first(visible - i, L::splat(0.0));
+            weight.store(scores.as_mut_ptr().add(i));
+            sums = sums.add(weight);
+        }
+    }
+    BlockSum { max: largest, sum: math::sum(sums) }
+}
+
+/// Blocks folded so far: value = Σ weights · v, all weights relative to the largest score.
+pub(super) struct Folded {
+    width: usize,
+    sums: Vec<BlockSum>,
+    blocks: Vec<BlockSum>,
+    values: Vec<f32>,
+}
+
+impl Folded {
+    pub(super) fn new(rows: usize, width: usize) -> Self {
+        Self {
+            width,
+            sums: vec![BlockSum::EMPTY; rows],
+            blocks: vec![BlockSum::EMPTY; rows],
+            values: vec![0.0; rows * width],
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.sums.fill(BlockSum::EMPTY);
+        self.values.fill(0.0);
+    }
+
+    #[inline(always)]
+    pub(super) fn set_block(&mut self, row: usize, block: BlockSum) {
+        self.blocks[row] = block;
+    }
+
+    /// Adds the row's next block, whose weighted values are in `values`.
+    #[inline(always)]
+    pub(super) fn fold<L: Lanes>(&mut self, row: usize, values: &[f32]) {
+        let (old, block) = (self.sums[row], self.blocks[row]);
+        let max = if old.max > block.max { old.max } else { block.max };
+        let keep = math::exp(L::splat(old.max - max));
+        let take = math::exp(L::splat(block.max - max));
+        let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
+        self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
+        let range = row * self.width..(row + 1) * self.width;
+        let (folded, values) = (&mut self.values[range.clone()], &values[range]);
+        for i in (0..values.len()).step_by(LANES) {
+            // SAFETY: rows are whole vectors.
+            unsafe {
+                let old = L::load(folded.as_ptr().add(i));
+                let new = L::load(values.as_ptr().add(i)).mul(take);
+                old.fma(keep, new).store(folded.as_mut_ptr().add(i));
+            }
+        }
+    }
+
+    /// The row's result.
+    #[inline(always)]
+    pub(super) fn finish(&self, row: usize, out: &mut [f32]) {
+        let scale = 1.0 / self.sums[row].sum;
+        for (out, value) in out.iter_mut().zip(&self.values[row * self.width..]) {
+            *out = value * scale;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What weights and KV are stored as, and how the right-hand side of a matrix product lies in memory.
+//!
+//! ```text
+//!   f32   [k][width]          one k after the other
+//!   bf16  [k/2][width][2]     pairs of k side by side: 64 bytes are 16 columns × 2 k, what an AMX tile wants, too
+//! ```
+
+use half::bf16;
+
+use super::lanes::Lanes;
+
+pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
+    /// As it appears in a `numerics_id`.
+    const NAME: &'static str;
+
+    fn from_f32(x: f32) -> Self;
+    #[cfg(test)]
+    fn to_f32(self) -> f32;
+    fn to_le_bytes(self, bytes: &mut Vec<u8>);
+
+    /// Where (k, column) lies in a matrix of `width` columns.
+    fn index(k: usize, column: usize, width: usize) -> usize;
+
+    /// 16 columns at an even k.
+    ///
+    /// # Safety
+    /// `p` points at (k, column) and the pair's 16 columns are readable.
+    unsafe fn even<L: Lanes>(p: *const Self) -> L;
+
+    /// The same columns at k + 1.
+    ///
+    /// # Safety
+    /// As for `even`; `pair_stride` is [`pair_stride`] of the matrix.
+    unsafe fn odd<L: Lanes>(p: *const Self, pair_stride: usize) -> L;
+}
+
+/// Elements from one pair of k to the next.
+pub(crate) const fn pair_stride(width: usize) -> usize {
+    2 * width
+}
+
+impl Element for f32 {
+    const NAME: &'static str = "f32";
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+
+    #[cfg(test)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    fn to_le_bytes(self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&f32::to_le_bytes(self));
+    }
+
+    #[inline(always)]
+    fn index(k: usize, column: usize, width: usize) -> usize {
+        k * width + column
+    }
+
+    #[inline(always)]
+    unsafe fn even<L: Lanes>(p: *const Self) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn odd<L: Lanes>(p: *const Self, pair_stride: usize) -> L {
+        // SAFETY: the caller's promise; half a pair is one row of columns.
+        unsafe { L::load(p.add(pair_stride / 2)) }
+    }
+}
+
+impl Element for bf16 {
+    const NAME: &'static str = "bf16";
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+
+    #[cfg(test)]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    fn to_le_bytes(self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&bf16::to_le_bytes(self));
+    }
+
+    #[inline(always)]
+    fn index(k: usize, column: usize, width: usize) -> usize {
+        (k / 2 * width + column) * 2 + k % 2
+    }
+
+    #[inline(always)]
+    unsafe fn even<L: Lanes>(p: *const Self) -> L {
+        // SAFETY: 16 pairs are 64 bytes.
+        unsafe { L::load_bf16_even(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn odd<L: Lanes>(p: *const Self, _pair_stride: usize) -> L {
+        // SAFETY: 16 pairs are 64 bytes.
+        unsafe { L::load_bf16_odd(p.cast()) }
+    }
+}

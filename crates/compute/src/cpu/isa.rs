@@ -1,0 +1,100 @@
+//! Which instructions kernels are compiled for. Chosen once, when a backend is loaded; the choice never changes a result.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::lanes::Lanes;
+use super::lanes::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Avx2, Avx512};
+use crate::ComputeError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// A computation written once over [`Lanes`]. `run` must be `#[inline(always)]`: it takes on the instruction set of the
+/// function it is inlined into.
+pub(crate) trait Kernel {
+    type Output;
+
+    fn run<L: Lanes>(self) -> Self::Output;
+}
+
+impl Isa {
+    /// What this machine has, best first.
+    pub fn available() -> Vec<Self> {
+        let mut available = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            if avx2 && is_x86_feature_detected!("avx512f") {
+                available.push(Self::Avx512);
+            }
+            if avx2 {
+                available.push(Self::Avx2);
+            }
+        }
+        available.push(Self::Portable);
+        available
+    }
+
+    /// The wanted one if this machine has it; without a wish what `BATON_ISA` names, or the best.
+    pub fn choose(wanted: Option<Self>) -> Result<Self, ComputeError> {
+        let wanted = match (wanted, std::env::var("BATON_ISA")) {
+            (Some(isa), _) => Some(isa),
+            (None, Ok(name)) => Some(name.parse::<Self>().map_err(ComputeError::Load)?),
+            (None, Err(_)) => None,
+        };
+        let available = Self::available();
+        match wanted {
+            Some(isa) if available.contains(&isa) => Ok(isa),
+            Some(isa) => Err(ComputeError::Load(format!("this machine has no {isa}"))),
+            None => Ok(available.first().copied().unwrap_or(Self::Portable)),
+        }
+    }
+
+    /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            Self::Portable => Portable::call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Avx2::call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => Avx512::call(kernel),
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+        })
+    }
+}
+
+impl FromStr for Isa {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "portable" => Ok(Self::Portable),
+            #[cfg(target_arch = "x86_64")]
+            "avx2" => Ok(Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            "avx512" => Ok(Self::Avx512),
+            _ => Err(format!("unknown instruction set {name:?}: portable, avx2 and avx512 are known")),
+        }
+    }
+}

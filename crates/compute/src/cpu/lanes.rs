@@ -1,0 +1,133 @@
+//! Sixteen f32 lanes, the only vector type kernels know. Each operation is one IEEE-754 operation per lane, so a kernel
+//! written over this trait gives the same bits on every instruction set.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+pub(crate) use portable::Portable;
+
+use super::isa::Kernel;
+
+pub(crate) const LANES: usize = 16;
+
+/// `n` rounded up to whole vectors.
+pub(crate) const fn padded(n: usize) -> usize {
+    n.next_multiple_of(LANES)
+}
+
+/// Implementations run only below [`Isa::run`](super::isa::Isa::run), which has checked the machine for them. All
+/// methods are inlined into the function that carries the target features; out of line they would pass lanes through
+/// memory.
+pub(crate) trait Lanes: Copy {
+    /// Accumulators that fit into registers beside the operands of a matrix product.
+    const ACCUMULATORS: usize;
+
+    fn splat(x: f32) -> Self;
+
+    /// # Safety
+    /// 16 values are readable at `p`.
+    unsafe fn load(p: *const f32) -> Self;
+
+    /// # Safety
+    /// 16 values are writable at `p`.
+    unsafe fn store(self, p: *mut f32);
+
+    /// The first of each of 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `p`.
+    unsafe fn load_bf16_even(p: *const u8) -> Self;
+
+    /// The second of each of 16 pairs of bf16.
+    ///
+    /// # Safety
+    /// 64 bytes are readable at `p`.
+    unsafe fn load_bf16_odd(p: *const u8) -> Self;
+
+    /// `self · b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+    fn add(self, b: Self) -> Self;
+    fn sub(self, b: Self) -> Self;
+    fn mul(self, b: Self) -> Self;
+    fn div(self, b: Self) -> Self;
+    /// `self > b ? self : b`, also for zeros and NaN.
+    fn max(self, b: Self) -> Self;
+    /// `self < b ? self : b`, also for zeros and NaN.
+    fn min(self, b: Self) -> Self;
+    /// Lanes `count..16` become `other`.
+    fn keep_first(self, count: usize, other: Self) -> Self;
+    /// 2ⁿ per lane, where the lane is n + 1.5 · 2²³ and -126 ≤ n ≤ 127.
+    fn pow2_of_magic(self) -> Self;
+    fn to_array(self) -> [f32; LANES];
+
+    /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
+    fn call<K: Kernel>(kernel: K) -> K::Output;
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cpu::isa::{Isa, Kernel};
+
+    use super::*;
+
+    /// Every operation on awkward inputs, as bits.
+    struct Everything;
+
+    impl Kernel for Everything {
+        type Output = Vec<u32>;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> Vec<u32> {
+            let a: [f32; LANES] =
+                std::array::from_fn(|i| [1.5, -0.0, 3e-39, -7.25e12, 0.1, 1e-30][i % 6] * (i as f32 - 7.3));
+            let b: [f32; LANES] = std::array::from_fn(|i| [0.7, 0.0, -2.5e-38, 3.0][i % 4] + (i / 5) as f32 * 0.3);
+            let pairs: [u16; 32] = std::array::from_fn(|i| (i * 2711 + 77) as u16);
+            // SAFETY: all arrays hold 16 lanes or 64 bytes.
+            let (a, b, even, odd) = unsafe {
+                let pairs = pairs.as_ptr().cast();
+                (L::load(a.as_ptr()), L::load(b.as_ptr()), L::load_bf16_even(pairs), L::load_bf16_odd(pairs))
+            };
+            let magic = L::splat(12_582_912.0);
+            let whole = a.max(L::splat(-100.0)).min(L::splat(100.0));
+            let mut bits = Vec::new();
+            for lanes in [
+                a.fma(b, even),
+                a.add(b),
+                a.sub(b),
+                a.mul(b),
+                // Without 0 / 0: the sign of a NaN is nobody's promise.
+                a.div(b.max(L::splat(1e-38))),
+                a.max(b),
+                a.min(b),
+                a.keep_first(0, b),
+                a.keep_first(5, b),
+                a.keep_first(16, b),
+                whole.add(magic).pow2_of_magic(),
+                odd,
+            ] {
+                let mut stored = [0.0; LANES];
+                // SAFETY: 16 lanes fit.
+                unsafe { lanes.store(stored.as_mut_ptr()) };
+                assert_eq!(stored.map(f32::to_bits), lanes.to_array().map(f32::to_bits));
+                bits.extend(stored.map(f32::to_bits));
+            }
+            bits
+        }
+    }
+
+    #[test]
+    fn instruction_sets_agree_on_every_bit() {
+        let reference = Isa::Portable.run(Everything);
+        assert_eq!(reference.len(), 12 * LANES);
+        for isa in Isa::available() {
+            assert_eq!(isa.run(Everything), reference, "{isa}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+use std::arch::x86_64::*;
+
+use super::{LANES, Lanes};
+use crate::cpu::isa::Kernel;
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(__m256, __m256);
+
+macro_rules! avx2 {
+    ($expression:expr) => {{
+        // SAFETY: runs below `Isa::run` only, which has checked for AVX2 and FMA; pointers are the caller's promise.
+        unsafe { $expression }
+    }};
+}
+
+impl Lanes for Avx2 {
+    /// Twelve of sixteen registers.
+    const ACCUMULATORS: usize = 6;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        let x = avx2!(_mm256_set1_ps(x));
+        Self(x, x)
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        avx2!(Self(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        avx2!({
+            _mm256_storeu_ps(p, self.0);
+            _mm256_storeu_ps(p.add(8), self.1);
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_even(p: *const u8) -> Self {
+        avx2!(Self(
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_loadu_si256(p.cast()))),
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_loadu_si256(p.add(32).cast()))),
+        ))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_odd(p: *const u8) -> Self {
+        avx2!({
+            let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            Self(
+                _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p.cast()), high)),
+                _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(p.add(32).cast()), high)),
+            )
+        })
+    }
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        avx2!(Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)))
+    }
+
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        avx2!(Self(_mm256_add_ps(self.0, b.0), _mm256_add_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        avx2!(Self(_mm256_sub_ps(self.0, b.0), _mm256_sub_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        avx2!(Self(_mm256_mul_ps(self.0, b.0), _mm256_mul_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn div(self, b: Self) -> Self {
+        avx2!(Self(_mm256_div_ps(self.0, b.0), _mm256_div_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        avx2!(Self(_mm256_max_ps(self.0, b.0), _mm256_max_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        avx2!(Self(_mm256_min_ps(self.0, b.0), _mm256_min_ps(self.1, b.1)))
+    }
+
+    #[inline(always)]
+    fn keep_first(self, count: usize, other: Self) -> Self {
+        avx2!({
+            let count = _mm256_set1_epi32(count.min(LANES) as i32);
+            let low = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            let high = _mm256_cmpgt_epi32(count, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15));
+            Self(
+                _mm256_blendv_ps(other.0, self.0, _mm256_castsi256_ps(low)),
+                _mm256_blendv_ps(other.1, self.1, _mm256_castsi256_ps(high)),
+            )
+        })
+    }
+
+    #[inline(always)]
+    fn pow2_of_magic(self) -> Self {
+        avx2!({
+            let one = _mm256_set1_epi32(127 << 23);
+            let low = _mm256_add_epi32(_mm256_slli_epi32::<23>(_mm256_castps_si256(self.0)), one);
+            let high = _mm256_add_epi32(_mm256_slli_epi32::<23>(_mm256_castps_si256(self.1)), one);
+            Self(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+        })
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        let mut array = [0.0; LANES];
+        avx2!(self.store(array.as_mut_ptr()));
+        array
+    }
+
+    #[inline(always)]
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        avx2!(run(kernel))
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Avx2>()
+}

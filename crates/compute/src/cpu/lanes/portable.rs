@@ -1,0 +1,131 @@
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
+)]
+
+use super::{LANES, Lanes};
+use crate::cpu::isa::Kernel;
+
+/// What any target can run. Without a hardware FMA `mul_add` is a library call: exact, and slow.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable([f32; LANES]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, b: Self, operation: impl Fn(f32, f32) -> f32) -> Self {
+        let mut lanes = self.0;
+        for i in 0..LANES {
+            lanes[i] = operation(self.0[i], b.0[i]);
+        }
+        Self(lanes)
+    }
+
+    /// # Safety
+    /// 64 bytes are readable at `p`.
+    #[inline(always)]
+    unsafe fn load_words(p: *const u8) -> [u32; LANES] {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u32; LANES]>().read_unaligned() }
+    }
+}
+
+impl Lanes for Portable {
+    const ACCUMULATORS: usize = 6;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        Self([x; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_even(p: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Self::load_words(p) }.map(|word| f32::from_bits(word << 16)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16_odd(p: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Self::load_words(p) }.map(|word| f32::from_bits(word & 0xffff_0000)))
+    }
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        let mut lanes = c.0;
+        for i in 0..LANES {
+            lanes[i] = self.0[i].mul_add(b.0[i], c.0[i]);
+        }
+        Self(lanes)
+    }
+
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        self.zip(b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        self.zip(b, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        self.zip(b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, b: Self) -> Self {
+        self.zip(b, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        self.zip(b, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        self.zip(b, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn keep_first(self, count: usize, other: Self) -> Self {
+        let mut lanes = other.0;
+        for i in 0..LANES {
+            lanes[i] = if i < count { self.0[i] } else { other.0[i] };
+        }
+        Self(lanes)
+    }
+
+    #[inline(always)]
+    fn pow2_of_magic(self) -> Self {
+        Self(self.0.map(|lane| f32::from_bits((lane.to_bits() << 23).wrapping_add(127 << 23))))
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        self.0
+    }
+
+    #[inline(always)]
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        run(kernel)
+    }
+}
+
+#[inline(never)]
+pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Portable>()
+}

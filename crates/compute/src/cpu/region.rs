@@ -1,0 +1,89 @@
+//! Big memory: weights, KV pages and step buffers, zeroed by the kernel when first touched.
+
+use std::ptr::NonNull;
+
+use crate::ComputeError;
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Private anonymous memory, 64-byte aligned at least; on huge pages where it is big enough for them.
+pub(crate) struct Region {
+    mapping: NonNull<u8>,
+    mapping_bytes: usize,
+    first: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory; what is written where is the user's business, as with any allocation.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(crate) fn new(bytes: usize) -> Result<Self, ComputeError> {
+        let huge = bytes >= HUGE_PAGE_BYTES;
+        let mapping_bytes = bytes.max(1) + if huge { HUGE_PAGE_BYTES } else { 0 };
+        // SAFETY: a fresh anonymous mapping touches nobody's memory.
+        let mapping = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapping_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let mapping = match NonNull::new(mapping.cast::<u8>()) {
+            Some(mapping) if mapping.as_ptr().cast() != libc::MAP_FAILED => mapping,
+            _ => {
+                let error = std::io::Error::last_os_error();
+                return Err(ComputeError::Device(format!("cannot map {bytes} bytes of memory: {error}")));
+            }
+        };
+        let mut first = mapping;
+        if huge {
+            let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+            // SAFETY: `skip` is below the huge page that was added to the mapping. The advice may fail: then pages are small.
+            unsafe {
+                first = mapping.add(skip);
+                libc::madvise(first.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+            }
+        }
+        Ok(Self { mapping, mapping_bytes, first, bytes })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.first.as_ptr()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; nobody keeps a pointer beyond the region's owner.
+        unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
+    }
+}
+
+/// f32 values in a region of their own.
+pub(crate) struct Floats(Region);
+
+impl Floats {
+    pub(crate) fn new(len: usize) -> Result<Self, ComputeError> {
+        Region::new(len * size_of::<f32>()).map(Self)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[f32] {
+        // SAFETY: the region holds this many, zero at first, and any bits are a float.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.bytes() / size_of::<f32>()) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.0.bytes() / size_of::<f32>()) }
+    }
+}

@@ -1,0 +1,117 @@
+//! Rotary position embedding: dimension j of a head is rotated with dimension j + head_dim/2, as in Hugging Face models.
+
+use std::f64::consts::PI;
+
+use baton_model::{RopeScaling, RopeSpec};
+
+/// Cosines and sines of every position.
+pub(crate) struct RopeTable {
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl RopeTable {
+    pub(crate) fn new(rope: &RopeSpec, head_dim: usize, positions: usize) -> Self {
+        let frequencies: Vec<f32> = (0..head_dim / 2).map(|i| frequency(rope, i, head_dim)).collect();
+        let mut table = Self { half: head_dim / 2, cos: Vec::new(), sin: Vec::new() };
+        for position in 0..positions {
+            for &frequency in &frequencies {
+                // The angle is rounded to f32 before it is turned, as the models were trained.
+                let angle = f64::from(position as f32 * frequency);
+                table.cos.push(angle.cos() as f32);
+                table.sin.push(angle.sin() as f32);
+            }
+        }
+        table
+    }
+
+    /// `turned` = `head` rotated by its position.
+    #[inline(always)]
+    pub(crate) fn rotate(&self, position: usize, head: &[f32], turned: &mut [f32]) {
+        let half = self.half;
+        let cos = &self.cos[position * half..(position + 1) * half];
+        let sin = &self.sin[position * half..(position + 1) * half];
+        let (low, high) = (&head[..half], &head[half..2 * half]);
+        let (turned_low, turned_high) = turned[..2 * half].split_at_mut(half);
+        for j in 0..half {
+            turned_low[j] = low[j] * cos[j] - high[j] * sin[j];
+            turned_high[j] = high[j] * cos[j] + low[j] * sin[j];
+        }
+    }
+}
+
+impl RopeTable {
+    #[inline(always)]
+    pub(crate) fn rotate_in_place(&self, position: usize, head: &mut [f32]) {
+        let half = self.half;
+        let cos = &self.cos[position * half..(position + 1) * half];
+        let sin = &self.sin[position * half..(position + 1) * half];
+        let (low, high) = head[..2 * half].split_at_mut(half);
+        for j in 0..half {
+            (low[j], high[j]) = (low[j] * cos[j] - high[j] * sin[j], high[j] * cos[j] + low[j] * sin[j]);
+        }
+    }
+}
+
+fn frequency(rope: &RopeSpec, i: usize, head_dim: usize) -> f32 {
+    let plain = 1.0 / rope.theta.powf(2.0 * i as f64 / head_dim as f64);
+    let scaled = match rope.scaling {
+        RopeScaling::None => plain,
+        RopeScaling::Linear { factor } => plain / factor,
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+            let wavelength = 2.0 * PI / plain;
+            if wavelength > original_max_position / low_freq_factor {
+                plain / factor
+            } else if wavelength < original_max_position / high_freq_factor {
+                plain
+            } else {
+                let ramp = original_max_position / wavelength - low_freq_factor;
+                let smooth = ramp / (high_freq_factor - low_freq_factor);
+                (1.0 - smooth) * plain / factor + smooth * plain
+            }
+        }
+    };
+    scaled as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequencies() {
+        let rope = |scaling| RopeSpec { theta: 10_000.0, scaling };
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 256.0,
+        };
+        // Wavelengths of i = 0, 8, 16, 24 at head_dim 64: 6.3, 63, 628, 6283. Kept below 64, divided above 256.
+        for (scaling, i, expected) in [
+            (RopeScaling::None, 0, 1.0),
+            (RopeScaling::None, 8, 0.1),
+            (RopeScaling::Linear { factor: 4.0 }, 8, 0.025),
+            (llama3.clone(), 0, 1.0),
+            (llama3.clone(), 8, 0.1),
+            (llama3, 16, 0.01 / 8.0),
+        ] {
+            let got = frequency(&rope(scaling.clone()), i, 64);
+            assert!((got - expected).abs() < 1e-7 * expected.max(0.01), "{scaling:?} {i}: {got}");
+        }
+    }
+
+    #[test]
+    fn rotation_turns_pairs_half_a_head_apart() {
+        let table = RopeTable::new(&RopeSpec { theta: 100.0, scaling: RopeScaling::None }, 4, 8);
+        let mut turned = [0.0; 4];
+        table.rotate(0, &[1.0, 2.0, 3.0, 4.0], &mut turned);
+        assert_eq!(turned, [1.0, 2.0, 3.0, 4.0]);
+        table.rotate(7, &[1.0, 0.0, 0.0, 1.0], &mut turned);
+        let expected = [7_f64.cos(), -0.7_f64.sin(), 7_f64.sin(), 0.7_f64.cos()];
+        for (got, expected) in turned.iter().zip(expected) {
+            assert!((f64::from(*got) - expected).abs() < 1e-6, "{turned:?}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Whole steps on tiny random models and on the bundled one: bit for bit against each other, and close to a plain f64
+//! forward pass.
+
+mod bundled;
+mod contract;
+mod exact;
+mod reference;
+mod runner;
+mod tiny;

@@ -1,0 +1,22 @@
+//! The bundled model, whose near-ties show any difference.
+
+use std::sync::Arc;
+
+use baton_model::{DEFAULT_MODEL, Model, ModelSource};
+
+use super::exact::check_all_ways;
+use super::reference::check_close;
+
+pub(super) fn storyteller() -> Arc<Model> {
+    Arc::new(Model::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap())
+}
+
+#[test]
+fn however_it_is_computed() {
+    check_all_ways("storyteller-11m", storyteller(), 300, false);
+}
+
+#[test]
+fn close_to_f64() {
+    check_close("storyteller-11m", storyteller(), 70, 2e-3);
+}

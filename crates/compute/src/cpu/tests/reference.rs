@@ -1,0 +1,119 @@
+//! A plain forward pass in f64, straight from the definition.
+
+use std::sync::Arc;
+
+use baton_model::{Dtype, LayerPart, Part, RopeScaling};
+use half::bf16;
+
+use super::runner::{Sequence, Setup, run_alone};
+use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use crate::cpu::weights::{Weights, read_row};
+
+fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
+    let view = weights.tensor(part).unwrap();
+    let mut values = vec![0.0; view.shape.iter().product()];
+    read_row(&view, 0, &mut values);
+    values.into_iter().map(f64::from).collect()
+}
+
+/// x · Wᵀ + b
+fn linear(weights: &dyn Weights, matrix: Part, bias: Option<Part>, x: &[f64]) -> Vec<f64> {
+    let bias = bias.map(|bias| tensor(weights, bias));
+    let rows = tensor(weights, matrix);
+    let dot = |row: &[f64]| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>();
+    rows.chunks(x.len()).enumerate().map(|(i, row)| dot(row) + bias.as_ref().map_or(0.0, |bias| bias[i])).collect()
+}
+
+fn norm(weights: &dyn Weights, part: Part, x: &[f64]) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + f64::from(weights.spec().norm_eps)).sqrt();
+    x.iter().zip(tensor(weights, part)).map(|(x, w)| x * scale * w).collect()
+}
+
+fn rotate(weights: &dyn Weights, position: usize, head: &mut [f64]) {
+    let (rope, dim) = (&weights.spec().rope, head.len());
+    for j in 0..dim / 2 {
+        let plain = rope.theta.powf(-2.0 * j as f64 / dim as f64);
+        let frequency = match rope.scaling {
+            RopeScaling::None => plain,
+            RopeScaling::Linear { factor } => plain / factor,
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+                let turns = original_max_position * plain / (2.0 * std::f64::consts::PI);
+                let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
+                plain * kept + plain / factor * (1.0 - kept)
+            }
+        };
+        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        let (a, b) = (head[j], head[j + dim / 2]);
+        (head[j], head[j + dim / 2]) = (a * cos - b * sin, b * cos + a * sin);
+    }
+}
+
+/// The residual stream of every position after the last layer.
+fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
+    let spec = weights.spec();
+    let dim = spec.head_dim;
+    let stored = |x: f64| if spec.dtype == Dtype::Bf16 { bf16::from_f64(x).to_f64() } else { x };
+    let embedding = tensor(weights, Part::Embedding);
+    let mut hidden: Vec<Vec<f64>> =
+        tokens.iter().map(|&token| embedding[token * spec.hidden..(token + 1) * spec.hidden].to_vec()).collect();
+    for layer in 0..spec.layers {
+        let part = |part| Part::Layer(layer, part);
+        let project = |x: &[f64], matrix, bias, has: bool| linear(weights, part(matrix), has.then_some(part(bias)), x);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (position, x) in hidden.iter_mut().enumerate() {
+            let normed = norm(weights, part(LayerPart::AttentionNorm), x);
+            let mut q = project(&normed, LayerPart::Q, LayerPart::QBias, spec.qkv_bias);
+            let mut k = project(&normed, LayerPart::K, LayerPart::KBias, spec.qkv_bias);
+            let v = project(&normed, LayerPart::V, LayerPart::VBias, spec.qkv_bias);
+            q.chunks_mut(dim).chain(k.chunks_mut(dim)).for_each(|head| rotate(weights, position, head));
+            keys.push(k.into_iter().map(stored).collect::<Vec<_>>());
+            values.push(v.into_iter().map(stored).collect::<Vec<_>>());
+            let mut attended = Vec::new();
+            for (head, q) in q.chunks(dim).enumerate() {
+                let first = head / (spec.heads / spec.kv_heads) * dim;
+                let score =
+                    |k: &Vec<f64>| q.iter().zip(&k[first..]).map(|(q, k)| q * k).sum::<f64>() / (dim as f64).sqrt();
+                let weights: Vec<f64> = keys.iter().map(|k| score(k).exp()).collect();
+                let sum: f64 = weights.iter().sum();
+                let value = |d: usize| weights.iter().zip(&values).map(|(w, v)| w * v[first + d]).sum::<f64>() / sum;
+                attended.extend((0..dim).map(value));
+            }
+            let o = project(&attended, LayerPart::O, LayerPart::OBias, spec.o_bias);
+            x.iter_mut().zip(o).for_each(|(x, o)| *x += o);
+            let normed = norm(weights, part(LayerPart::FfnNorm), x);
+            let gate = project(&normed, LayerPart::Gate, LayerPart::GateBias, spec.mlp_bias);
+            let up = project(&normed, LayerPart::Up, LayerPart::UpBias, spec.mlp_bias);
+            let gated: Vec<f64> = gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            let down = project(&gated, LayerPart::Down, LayerPart::DownBias, spec.mlp_bias);
+            x.iter_mut().zip(down).for_each(|(x, d)| *x += d);
+        }
+    }
+    hidden
+}
+
+/// `tolerance` is relative to the largest value of a position's state.
+pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, len: usize, tolerance: f64) {
+    let mut sequence = Sequence::new(0, 3, len, weights.spec().vocab, 0..64);
+    let tokens: Vec<usize> = sequence.tokens.iter().map(|token| token.index()).collect();
+    let expected = forward(&*weights, &tokens);
+    let mut backend = Setup { threads: 2, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+    run_alone(&mut backend, &mut sequence, 50);
+    let got = sequence.hidden.chunks(weights.spec().hidden);
+    for (position, (got, expected)) in got.zip(&expected).enumerate() {
+        let largest = expected.iter().fold(0.0, |max: f64, x| max.max(x.abs()));
+        for (got, expected) in got.iter().map(|&bits| f64::from(f32::from_bits(bits))).zip(expected) {
+            let error = (got - expected).abs() / largest;
+            assert!(error <= tolerance, "{name}, position {position}: {got} instead of {expected} (of {largest})");
+        }
+    }
+}
+
+#[test]
+fn close_to_f64() {
+    // A value on the edge between two bf16 may be stored as its neighbour, so bf16 is not as close as f32.
+    for (dtype, tolerance) in [(Dtype::F32, 1e-5), (Dtype::Bf16, 2e-3)] {
+        check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), 290, tolerance);
+        check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), 40, tolerance);
+    }
+}

@@ -1,0 +1,64 @@
+//! Buffers of a step, made once for the largest step there can be. Rows are padded to whole vectors; the padding is zero
+//! and stays zero, since padded weights are.
+
+use baton_model::DecoderSpec;
+
+use super::attention::AttentionScratch;
+use super::lanes::padded;
+use super::region::Floats;
+use crate::ComputeError;
+
+pub(crate) struct Workspace {
+    pub(crate) widths: Widths,
+    /// The residual stream.
+    pub(crate) hidden: Floats,
+    pub(crate) normed: Floats,
+    pub(crate) qkv: Floats,
+    pub(crate) attended: Floats,
+    pub(crate) gated: Floats,
+    /// Rows of one group of wanted logits.
+    pub(crate) head_input: Floats,
+    pub(crate) logits: Floats,
+    pub(crate) logits_rows: usize,
+    /// One per member.
+    pub(crate) attention: Vec<AttentionScratch>,
+}
+
+/// Row strides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Widths {
+    pub(crate) hidden: usize,
+    pub(crate) qkv: usize,
+    pub(crate) attended: usize,
+    pub(crate) ffn: usize,
+    pub(crate) vocab: usize,
+}
+
+/// Logits kept at once: enough rows for a decode batch, bounded for big vocabularies.
+const LOGITS_BYTES: usize = 32 << 20;
+const LOGITS_ROWS: usize = 64;
+
+impl Workspace {
+    pub(crate) fn new(spec: &DecoderSpec, max_rows: usize, members: usize) -> Result<Self, ComputeError> {
+        let widths = Widths {
+            hidden: padded(spec.hidden),
+            qkv: padded((spec.heads + 2 * spec.kv_heads) * spec.head_dim),
+            attended: padded(spec.heads * spec.head_dim),
+            ffn: padded(spec.ffn),
+            vocab: padded(spec.vocab),
+        };
+        let logits_rows = (LOGITS_BYTES / (widths.vocab * size_of::<f32>())).clamp(1, LOGITS_ROWS).min(max_rows.max(1));
+        Ok(Self {
+            widths,
+            hidden: Floats::new(max_rows * widths.hidden)?,
+            normed: Floats::new(max_rows * widths.hidden)?,
+            qkv: Floats::new(max_rows * widths.qkv)?,
+            attended: Floats::new(max_rows * widths.attended)?,
+            gated: Floats::new(max_rows * widths.ffn)?,
+            head_input: Floats::new(logits_rows * widths.hidden)?,
+            logits: Floats::new(logits_rows * widths.vocab)?,
+            logits_rows,
+            attention: (0..members).map(|_| AttentionScratch::new(spec.head_dim, padded(spec.head_dim))).collect(),
+        })
+    }
+}
