@@ -1,0 +1,128 @@
+//! What a receiver expects, and what of it has arrived and was verified.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use baton_core::{PAGE_TOKENS, PageId};
+
+use crate::wire::ReservationKey;
+
+/// Pages set aside for one hand-off.
+///
+/// ```text
+///   page of the sequence   0 … first_index … first_index + pages.len()
+///                          | cached here   | expected from the sender |
+/// ```
+pub(crate) struct Inbox {
+    pub(crate) first_index: u32,
+    pub(crate) pages: Vec<PageId>,
+    layers: u32,
+    /// `[page][layer]`
+    landed: Vec<bool>,
+    landed_layers: Vec<u32>,
+    pub(crate) last_arrival: Instant,
+}
+
+impl Inbox {
+    pub(crate) fn new(first_index: u32, pages: Vec<PageId>, layers: u32, now: Instant) -> Self {
+        let count = pages.len();
+        Self {
+            first_index,
+            pages,
+            layers,
+            landed: vec![false; count * layers as usize],
+            landed_layers: vec![0; count],
+            last_arrival: now,
+        }
+    }
+
+    /// Where page `index` of the sequence goes; `None` for pages that are cached here already or lie past the end.
+    pub(crate) fn slot(&self, index: u32) -> Option<usize> {
+        let slot = index.checked_sub(self.first_index)? as usize;
+        (slot < self.pages.len()).then_some(slot)
+    }
+
+    pub(crate) fn mark(&mut self, slot: usize, layer: u32, now: Instant) {
+        let cell = &mut self.landed[slot * self.layers as usize + layer as usize];
+        if !std::mem::replace(cell, true) {
+            self.landed_layers[slot] += 1;
+        }
+        self.last_arrival = now;
+    }
+
+    /// A page whose bytes turned out wrong after an earlier good copy must not count any more.
+    pub(crate) fn unmark(&mut self, slot: usize, layer: u32) {
+        let cell = &mut self.landed[slot * self.layers as usize + layer as usize];
+        if std::mem::replace(cell, false) {
+            self.landed_layers[slot] -= 1;
+        }
+    }
+
+    /// Pages from the first on of which every layer was verified.
+    pub(crate) fn verified_pages(&self) -> u32 {
+        self.landed_layers.iter().take_while(|layers| **layers == self.layers).count() as u32
+    }
+}
+
+/// All hand-offs a receiver waits for. Taking one out is final: once `revoke` returns, no thread writes to its pages.
+#[derive(Default)]
+pub(crate) struct Inboxes {
+    open: Mutex<BTreeMap<ReservationKey, Arc<Mutex<Option<Inbox>>>>>,
+}
+
+impl Inboxes {
+    pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox) {
+        lock(&self.open).insert(key, Arc::new(Mutex::new(Some(inbox))));
+    }
+
+    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<Mutex<Option<Inbox>>>> {
+        lock(&self.open).get(&key).cloned()
+    }
+
+    /// Waits for a copy in progress (one block), then closes. Returns what was verified.
+    pub(crate) fn revoke(&self, key: ReservationKey) -> u32 {
+        let Some(cell) = lock(&self.open).remove(&key) else { return 0 };
+        lock(&cell).take().map_or(0, |inbox| inbox.verified_pages())
+    }
+
+    pub(crate) fn progress(&self, key: ReservationKey) -> Option<(u32, Instant)> {
+        let cell = self.get(key)?;
+        let inbox = lock(&cell);
+        inbox.as_ref().map(|inbox| (inbox.verified_pages(), inbox.last_arrival))
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tokens that `pages` verified pages from `begin` on make valid, of a hand-off that ends at `end`.
+pub(crate) fn verified_tokens(begin: u32, end: u32, pages: u32) -> u32 {
+    (begin + pages * PAGE_TOKENS as u32).min(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_pages_from_the_first_count() {
+        let now = Instant::now();
+        let mut inbox = Inbox::new(2, vec![PageId(7), PageId(8), PageId(9)], 2, now);
+        assert_eq!((inbox.slot(1), inbox.slot(2), inbox.slot(4), inbox.slot(5)), (None, Some(0), Some(2), None));
+        for (slot, layer, verified) in [(1, 0, 0), (1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 1, 2), (2, 1, 2), (2, 0, 3)] {
+            inbox.mark(slot, layer, now);
+            assert_eq!(inbox.verified_pages(), verified, "after page {slot} layer {layer}");
+        }
+        inbox.unmark(1, 0);
+        assert_eq!(inbox.verified_pages(), 1);
+    }
+
+    #[test]
+    fn tokens_never_pass_the_end() {
+        for (begin, end, pages, tokens) in [(0, 40, 1, 32), (0, 40, 2, 40), (64, 100, 0, 64), (64, 96, 1, 96)] {
+            assert_eq!(verified_tokens(begin, end, pages), tokens);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Where a token's keys and values lie. The same description serves the pool that computes on them and the wire.
+//!
+//! ```text
+//!   shard s (heads h0..h1):  [layer][page][K | V][head][ 32 tokens × head_dim, in the order `PageOrder` names ]
+//!                                   └── one block: the unit that is offered, pulled and checksummed ──┘
+//! ```
+
+use std::ops::Range;
+
+use baton_core::{PAGE_TOKENS, PageId};
+use serde::{Deserialize, Serialize};
+
+/// How elements are ordered inside one head of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PageOrder {
+    /// bf16 pairs: K as `[head_dim / 2][32][2]`, V as `[16][head_dim][2]` (tokens in pairs).
+    PairsBf16,
+    /// f32: K as `[head_dim][32]`, V as `[32][head_dim]`.
+    PlainF32,
+}
+
+impl PageOrder {
+    fn element_bytes(self) -> usize {
+        match self {
+            Self::PairsBf16 => 2,
+            Self::PlainF32 => 4,
+        }
+    }
+}
+
+/// The KV of a model, however many shards hold it. Two engines can hand over to each other when theirs are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvLayout {
+    pub order: PageOrder,
+    pub layers: u32,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+}
+
+impl KvLayout {
+    /// Keys or values of one head of one page.
+    pub fn head_bytes(&self) -> usize {
+        PAGE_TOKENS * self.head_dim as usize * self.order.element_bytes()
+    }
+
+    /// One page of all layers and heads.
+    pub fn page_bytes(&self) -> usize {
+        2 * self.layers as usize * self.kv_heads as usize * self.head_bytes()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    Keys,
+    Values,
+}
+
+/// The part of every page that one shard holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardLayout {
+    pub kv: KvLayout,
+    pub heads: Range<u32>,
+    pub pages: u32,
+}
+
+impl ShardLayout {
+    pub fn bytes(&self) -> usize {
+        self.kv.layers as usize * self.pages as usize * self.block_bytes()
+    }
+
+    /// One page of one layer: keys of all heads here, then values.
+    pub fn block_bytes(&self) -> usize {
+        2 * self.half_bytes()
+    }
+
+    fn half_bytes(&self) -> usize {
+        self.heads.len() * self.kv.head_bytes()
+    }
+
+    /// Offset of one page of one layer.
+    pub fn block_at(&self, layer: u32, page: PageId) -> usize {
+        (layer as usize * self.pages as usize + page.index()) * self.block_bytes()
+    }
+
+    /// Offset of one head (numbered over the whole model) inside a block.
+    pub fn head_in_block(&self, half: Half, head: u32) -> usize {
+        let side = match half {
+            Half::Keys => 0,
+            Half::Values => self.half_bytes(),
+        };
+        side + (head - self.heads.start) as usize * self.kv.head_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_tile_the_shard() {
+        let kv = KvLayout { order: PageOrder::PairsBf16, layers: 2, kv_heads: 4, head_dim: 8 };
+        let shard = ShardLayout { kv: kv.clone(), heads: 2..4, pages: 3 };
+        assert_eq!(kv.head_bytes(), 32 * 8 * 2);
+        assert_eq!(shard.block_bytes(), 2 * 2 * 512);
+        assert_eq!(shard.bytes() * 2, kv.page_bytes() * 3);
+        assert_eq!(shard.block_at(1, PageId(2)) + shard.block_bytes(), shard.bytes());
+        assert_eq!(shard.head_in_block(Half::Keys, 2), 0);
+        assert_eq!(shard.head_in_block(Half::Values, 3) + kv.head_bytes(), shard.block_bytes());
+    }
+}

@@ -1,0 +1,35 @@
+//! KV hand-off between engines. The sender's step loop says which pages are final, layer by layer; verified pages arrive in
+//! the receiver's pool. The receiver is the only writer of its pool, so a sender that is stopped, late or restarted cannot
+//! hurt anyone: it can only offer.
+//!
+//! ```text
+//!   sender                                     receiver
+//!   Export::layer_done ─ checksum ─ offer ──▶  copy + checksum in one pass ─ fence still up? ─ page valid
+//!   Export::finish ───────────────────────▶    Landed → step loop
+//! ```
+#![allow(unsafe_code, reason = "memory shared between processes lives here; each block states why it is sound")]
+
+mod checksum;
+mod counters;
+mod error;
+mod fence;
+mod inbox;
+mod layout;
+mod link;
+mod pool;
+mod receiver;
+mod region;
+mod sender;
+mod source;
+mod wire;
+
+pub use checksum::{Checksum, checksum};
+pub use counters::FabricCounters;
+pub use error::FabricError;
+pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
+pub use link::Outcome;
+pub use pool::{KvPool, Shard, ShardAddress};
+pub use receiver::{Landed, Receiver};
+pub use region::{Region, RegionAddress, RemoteRegion};
+pub use sender::{Export, Sender};
+pub use wire::{KvTarget, ReservationKey, Transport};

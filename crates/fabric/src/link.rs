@@ -1,0 +1,215 @@
+//! One data connection to one receiver, with a thread that offers and a thread that hears answers.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, IoSlice, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver as Jobs, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use baton_core::PageId;
+
+use crate::checksum::checksum;
+use crate::counters::FabricCounters;
+use crate::error::FabricError;
+use crate::fence::{FenceMark, FenceTable, FenceView};
+use crate::inbox::lock;
+use crate::pool::KvPool;
+use crate::wire::{
+    Hello, Offer, ReservationKey, ToReceiver, ToSender, Transport, VERSION, host_identity, read_message, write_message,
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Offers that may wait for this link: a prompt of a few chunks times its layers. More makes the step loop wait.
+const QUEUED_JOBS: usize = 4096;
+
+/// What the link's thread is asked to do.
+pub(crate) enum Job {
+    Offer { reservation: ReservationKey, fence: FenceMark, layer: u32, first_index: u32, pages: Vec<PageId> },
+    Finish { reservation: ReservationKey },
+}
+
+/// What became of a hand-off: pages the receiver has verified, or why there is no answer.
+pub type Outcome = Result<u32, String>;
+pub(crate) type OnOutcome = Box<dyn FnOnce(Outcome) + Send>;
+
+pub(crate) struct Pending {
+    pub(crate) on_outcome: OnOutcome,
+    pub(crate) last_layer_done: Arc<AtomicBool>,
+}
+
+pub(crate) struct Link {
+    jobs: SyncSender<Job>,
+    pending: Arc<Mutex<BTreeMap<ReservationKey, Pending>>>,
+    alive: Arc<AtomicBool>,
+}
+
+/// What a sender has to offer from.
+pub(crate) struct Origin {
+    pub(crate) pool: Arc<KvPool>,
+    pub(crate) fences: Arc<FenceTable>,
+    pub(crate) counters: Arc<FabricCounters>,
+    pub(crate) shm_allowed: bool,
+}
+
+impl Link {
+    pub(crate) fn connect(address: SocketAddr, origin: &Arc<Origin>) -> Result<Arc<Self>, FabricError> {
+        let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
+        stream.set_nodelay(true).map_err(FabricError::Connect)?;
+        let hello = Hello {
+            version: VERSION,
+            shards: origin.pool.addresses(),
+            fences: origin.fences.address(),
+            host: host_identity(),
+            shm_allowed: origin.shm_allowed,
+        };
+        write_message(&mut stream, &ToReceiver::Hello(hello)).map_err(FabricError::Connect)?;
+        let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
+        let transport = match read_message(&mut answers).map_err(FabricError::Connect)? {
+            Some(ToSender::Welcome { transport }) => transport,
+            Some(ToSender::Refused { reason }) => return Err(FabricError::Refused(reason)),
+            other => return Err(FabricError::Broken(format!("unexpected greeting {other:?}"))),
+        };
+        let (jobs, queue) = sync_channel(QUEUED_JOBS);
+        let link = Arc::new(Self { jobs, pending: Arc::default(), alive: Arc::new(AtomicBool::new(true)) });
+        let offering = Offering { origin: origin.clone(), transport, stream };
+        let (alive, pending) = (link.alive.clone(), link.pending.clone());
+        spawn("kv-offer", move || {
+            let ended = offering.run(&queue);
+            fail_all(&alive, &pending, &format!("offering stopped: {ended:?}"));
+        })?;
+        let (alive, pending, counters) = (link.alive.clone(), link.pending.clone(), origin.counters.clone());
+        spawn("kv-answers", move || {
+            let ended = hear(&mut answers, &pending, &counters);
+            fail_all(&alive, &pending, &format!("the receiver is gone: {ended:?}"));
+        })?;
+        Ok(link)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn expect_outcome(&self, reservation: ReservationKey, pending: Pending) {
+        lock(&self.pending).insert(reservation, pending);
+        if !self.is_alive() {
+            // The threads may have ended before the insert: then nobody else would answer.
+            fail_all(&self.alive, &self.pending, "the connection is closed");
+        }
+    }
+
+    pub(crate) fn forget(&self, reservation: ReservationKey) {
+        lock(&self.pending).remove(&reservation);
+    }
+
+    /// Never blocks: the step loop calls this between layers. A full queue fails the hand-off, and with it nothing else.
+    pub(crate) fn enqueue(&self, job: Job) {
+        let reservation = match &job {
+            Job::Offer { reservation, .. } | Job::Finish { reservation } => *reservation,
+        };
+        if self.jobs.try_send(job).is_err()
+            && let Some(pending) = lock(&self.pending).remove(&reservation)
+        {
+            (pending.on_outcome)(Err("the link to the receiver is closed or far behind".to_owned()));
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(FabricError::Connect)
+}
+
+fn fail_all(alive: &AtomicBool, pending: &Mutex<BTreeMap<ReservationKey, Pending>>, reason: &str) {
+    alive.store(false, Ordering::Release);
+    for (_, waiting) in std::mem::take(&mut *lock(pending)) {
+        (waiting.on_outcome)(Err(reason.to_owned()));
+    }
+}
+
+fn hear(
+    answers: &mut BufReader<TcpStream>,
+    pending: &Mutex<BTreeMap<ReservationKey, Pending>>,
+    counters: &FabricCounters,
+) -> io::Result<()> {
+    while let Some(answer) = read_message(answers)? {
+        match answer {
+            ToSender::Taken { reservation, bytes } => {
+                FabricCounters::add(&counters.bytes_sent, bytes);
+                let computing =
+                    lock(pending).get(&reservation).is_some_and(|p| !p.last_layer_done.load(Ordering::Acquire));
+                FabricCounters::add(&counters.bytes_sent_early, if computing { bytes } else { 0 });
+            }
+            ToSender::Finished { reservation, verified_pages } => {
+                let waiting = lock(pending).remove(&reservation);
+                if let Some(waiting) = waiting {
+                    (waiting.on_outcome)(Ok(verified_pages));
+                }
+            }
+            ToSender::Welcome { .. } | ToSender::Refused { .. } => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a second greeting"));
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Offering {
+    origin: Arc<Origin>,
+    transport: Transport,
+    stream: TcpStream,
+}
+
+impl Offering {
+    fn run(mut self, queue: &Jobs<Job>) -> io::Result<()> {
+        for job in queue {
+            match job {
+                Job::Offer { reservation, fence, layer, first_index, pages } => {
+                    let checksums = self.sums(layer, &pages);
+                    // Sums of pages that were reused meanwhile would vouch for the wrong bytes.
+                    if self.origin.fences.holds(fence) {
+                        let offer = Offer { reservation, fence, layer, first_index, pages, checksums };
+                        self.send(offer)?;
+                    }
+                }
+                Job::Finish { reservation } => write_message(&mut self.stream, &ToReceiver::Finish { reservation })?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sums(&self, layer: u32, pages: &[PageId]) -> Vec<u64> {
+        pages.iter().flat_map(|page| self.blocks(layer, *page).map(checksum)).collect()
+    }
+
+    /// The page's block in each shard.
+    fn blocks(&self, layer: u32, page: PageId) -> impl Iterator<Item = &[u8]> {
+        self.origin.pool.shards().iter().map(move |shard| {
+            // SAFETY: a block of our own pool. Steps do not write a page that is being handed over; should it be reused
+            // all the same after an abort, the fence or the checksum tells the receiver.
+            unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }
+        })
+    }
+
+    fn send(&mut self, offer: Offer) -> io::Result<()> {
+        let (layer, pages) = (offer.layer, offer.pages.clone());
+        write_message(&mut self.stream, &ToReceiver::Offer(offer))?;
+        if self.transport == Transport::Tcp {
+            let blocks: Vec<&[u8]> = pages.iter().flat_map(|page| self.blocks(layer, *page)).collect();
+            write_all_vectored(&self.stream, &blocks)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_all_vectored(mut stream: &TcpStream, blocks: &[&[u8]]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = blocks.iter().map(|block| IoSlice::new(block)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match stream.write_vectored(rest)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut rest, written),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! The receiving half: the only writer of reserved pages. Senders connect and offer; each offered block is copied, checked
+//! against its checksum and its fence, and only then counts.
+
+use std::io::{self, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use baton_core::{PAGE_TOKENS, PageId};
+
+use crate::counters::FabricCounters;
+use crate::error::FabricError;
+use crate::inbox::{Inbox, Inboxes, lock, verified_tokens};
+use crate::pool::KvPool;
+use crate::source::{BlockSource, ShmSource, TcpSource};
+use crate::wire::{
+    Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, VERSION, host_identity, read_message, write_message,
+};
+
+/// Senders connected at once; one more is turned away.
+const MAX_SENDERS: usize = 256;
+
+/// Told once per hand-off, when its sender says that everything was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    pub reservation: ReservationKey,
+    pub verified_pages: u32,
+}
+
+type OnLanded = Box<dyn Fn(Landed) + Send + Sync>;
+
+pub struct Receiver {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    numerics_id: String,
+}
+
+struct Shared {
+    pool: Arc<KvPool>,
+    inboxes: Inboxes,
+    counters: Arc<FabricCounters>,
+    on_landed: OnLanded,
+    shm_allowed: bool,
+    senders: AtomicUsize,
+}
+
+impl Receiver {
+    /// Serves senders on `listener` from its own threads until the process ends.
+    pub fn start(
+        listener: TcpListener,
+        pool: Arc<KvPool>,
+        numerics_id: String,
+        shm_allowed: bool,
+        counters: Arc<FabricCounters>,
+        on_landed: impl Fn(Landed) + Send + Sync + 'static,
+    ) -> Result<Self, FabricError> {
+        let address = listener.local_addr().map_err(FabricError::Connect)?;
+        let shared = Arc::new(Shared {
+            pool,
+            inboxes: Inboxes::default(),
+            counters,
+            on_landed: Box::new(on_landed),
+            shm_allowed,
+            senders: AtomicUsize::new(0),
+        });
+        let accepting = shared.clone();
+        std::thread::Builder::new()
+            .name("kv-accept".to_owned())
+            .spawn(move || accept(&listener, &accepting))
+            .map_err(FabricError::Connect)?;
+        Ok(Self { shared, address, numerics_id })
+    }
+
+    /// From now on senders that know the returned target may fill these pages (positions `[begin, end)` of a sequence).
+    pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
+        let reservation = ReservationKey { id, key: random_key().map_err(FabricError::Memory)? };
+        let layout = self.shared.pool.layout().clone();
+        let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers, Instant::now());
+        self.shared.inboxes.insert(reservation, inbox);
+        Ok(KvTarget {
+            version: VERSION,
+            address: self.address,
+            reservation,
+            layout,
+            numerics_id: self.numerics_id.clone(),
+            page_tokens: PAGE_TOKENS as u32,
+            begin,
+            end,
+        })
+    }
+
+    /// After this returns nobody writes to the reservation's pages. Returns how many tokens, counted from the sequence's
+    /// start, are valid.
+    pub fn revoke(&self, target: &KvTarget) -> u32 {
+        verified_tokens(target.begin, target.end, self.shared.inboxes.revoke(target.reservation))
+    }
+
+    /// Verified pages so far, and when the last block arrived (it renews the reservation's lease).
+    pub fn progress(&self, target: &KvTarget) -> Option<(u32, Instant)> {
+        self.shared.inboxes.progress(target.reservation)
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else { continue };
+        if shared.senders.fetch_add(1, Ordering::AcqRel) >= MAX_SENDERS {
+            shared.senders.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let serving = shared.clone();
+        let spawned = std::thread::Builder::new().name("kv-receive".to_owned()).spawn(move || {
+            if let Err(error) = serve_sender(stream, &serving) {
+                tracing::warn!(%error, "a KV sender's connection ended");
+            }
+            serving.senders.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            shared.senders.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut answers = stream.try_clone()?;
+    let mut input = BufReader::with_capacity(1 << 16, stream);
+    let Some(ToReceiver::Hello(hello)) = read_message(&mut input)? else { return Ok(()) };
+    let mut source = match greet(&hello, shared) {
+        Ok(source) => source,
+        Err(reason) => return write_message(&mut answers, &ToSender::Refused { reason }),
+    };
+    write_message(&mut answers, &ToSender::Welcome { transport: source.transport() })?;
+    while let Some(message) = read_message(&mut input)? {
+        let answer = match message {
+            ToReceiver::Hello(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a second hello")),
+            ToReceiver::Offer(offer) => {
+                let bytes = take(&offer, source.as_mut(), &mut input, shared)?;
+                ToSender::Taken { reservation: offer.reservation, bytes }
+            }
+            ToReceiver::Finish { reservation } => {
+                let verified_pages = shared.inboxes.progress(reservation).map_or(0, |(pages, _)| pages);
+                (shared.on_landed)(Landed { reservation, verified_pages });
+                ToSender::Finished { reservation, verified_pages }
+            }
+        };
+        write_message(&mut answers, &answer)?;
+    }
+    Ok(())
+}
+
+/// Shared memory where the sender's regions can be mapped, its connection otherwise.
+fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String> {
+    if hello.version != VERSION {
+        return Err(format!("this engine speaks KV protocol {VERSION}, the sender {}", hello.version));
+    }
+    let ours = shared.pool.layout();
+    if hello.shards.iter().any(|shard| shard.layout.kv != *ours) {
+        return Err(format!("KV layouts differ: ours {ours:?}, the sender's {:?}", hello.shards.first()));
+    }
+    let covered: usize = hello.shards.iter().map(|shard| shard.layout.heads.len()).sum();
+    if covered != ours.kv_heads as usize {
+        return Err(format!("the sender's shards hold {covered} KV heads of {}", ours.kv_heads));
+    }
+    if hello.shm_allowed && shared.shm_allowed && hello.host == host_identity() {
+        match ShmSource::open(hello) {
+            Ok(source) => return Ok(Box::new(source)),
+            Err(error) => tracing::warn!(%error, "cannot map the sender's memory, falling back to tcp"),
+        }
+    }
+    Ok(Box::new(TcpSource::new(hello)))
+}
+
+/// Copies what is expected, skips what is not. Returns the bytes that were verified.
+fn take(offer: &Offer, source: &mut dyn BlockSource, input: &mut dyn Read, shared: &Shared) -> io::Result<u64> {
+    let started = Instant::now();
+    let layers = shared.pool.layout().layers;
+    if offer.layer >= layers || offer.checksums.len() != offer.pages.len() * source.shards().len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "an offer that does not add up"));
+    }
+    let cell = shared.inboxes.get(offer.reservation);
+    if cell.is_none() {
+        FabricCounters::add(&shared.counters.unknown_offers, 1);
+    }
+    let mut verified_bytes = 0;
+    for (at, page) in offer.pages.iter().enumerate() {
+        let index = offer.first_index.saturating_add(at as u32);
+        let sums = &offer.checksums[at * source.shards().len()..][..source.shards().len()];
+        source.fetch(offer.layer, *page, input)?;
+        // The lock is held for one block: `revoke` waits no longer than that.
+        let mut inbox = cell.as_ref().map(|cell| lock(cell));
+        let Some(inbox) = inbox.as_mut().and_then(|inbox| inbox.as_mut()) else { continue };
+        let Some(slot) = inbox.slot(index) else { continue };
+        let target = inbox.pages[slot];
+        let good = source.copy(offer.layer, *page, sums, &shared.pool, target)?;
+        if !good {
+            FabricCounters::add(&shared.counters.checksum_failures, 1);
+            inbox.unmark(slot, offer.layer);
+        } else if !source.fence_holds(offer.fence) {
+            FabricCounters::add(&shared.counters.stale_blocks, 1);
+            inbox.unmark(slot, offer.layer);
+        } else {
+            inbox.mark(slot, offer.layer, Instant::now());
+            verified_bytes += source.block_bytes() as u64;
+            FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layers));
+        }
+    }
+    FabricCounters::add(&shared.counters.bytes_received, verified_bytes);
+    FabricCounters::add(&shared.counters.copy_us, started.elapsed().as_micros() as u64);
+    Ok(verified_bytes)
+}
+
+fn random_key() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+#[path = "receiver_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! Offers made by hand, as a broken, stopped or restarted sender would make them.
+
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::checksum::checksum;
+use crate::fence::{FenceMark, FenceTable};
+use crate::layout::{KvLayout, PageOrder};
+
+struct Rig {
+    from: KvPool,
+    fences: Arc<FenceTable>,
+    receiver: Receiver,
+    counters: Arc<FabricCounters>,
+    wire: TcpStream,
+}
+
+fn rig(shm_allowed: bool) -> Rig {
+    let layout = KvLayout { order: PageOrder::PlainF32, layers: 1, kv_heads: 1, head_dim: 4 };
+    let (from, to) = (KvPool::new(layout.clone(), 2, 1).unwrap(), KvPool::new(layout, 2, 1).unwrap());
+    let (fences, counters) = (FenceTable::new().unwrap(), Arc::<FabricCounters>::default());
+    let (tell, _landed) = channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let receiver = Receiver::start(listener, Arc::new(to), "n".into(), true, counters.clone(), move |landed| {
+        tell.send(landed).unwrap_or(());
+    })
+    .unwrap();
+    let mut wire = TcpStream::connect(receiver.address).unwrap();
+    let hello = Hello {
+        version: VERSION,
+        shards: from.addresses(),
+        fences: fences.address(),
+        host: host_identity(),
+        shm_allowed,
+    };
+    write_message(&mut wire, &ToReceiver::Hello(hello)).unwrap();
+    assert!(matches!(read_message(&mut wire).unwrap(), Some(ToSender::Welcome { .. })));
+    Rig { from, fences, receiver, counters, wire }
+}
+
+impl Rig {
+    /// Offers page 1 for the first page of the sequence; returns the bytes that the receiver took.
+    fn offer(&mut self, target: &KvTarget, fence: FenceMark, spoil_sum: u64, with_bytes: bool) -> u64 {
+        let shard = &self.from.shards()[0];
+        // SAFETY: a block of a live pool that nobody writes.
+        let block = unsafe { std::slice::from_raw_parts(shard.block(0, PageId(1)), shard.layout.block_bytes()) };
+        let offer = Offer {
+            reservation: target.reservation,
+            fence,
+            layer: 0,
+            first_index: 0,
+            pages: vec![PageId(1)],
+            checksums: vec![checksum(block) ^ spoil_sum],
+        };
+        write_message(&mut self.wire, &ToReceiver::Offer(offer)).unwrap();
+        if with_bytes {
+            std::io::Write::write_all(&mut self.wire, block).unwrap();
+        }
+        match read_message(&mut self.wire).unwrap() {
+            Some(ToSender::Taken { bytes, .. }) => bytes,
+            other => panic!("unexpected answer {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn pages_reused_by_the_sender_do_not_count() {
+    let mut rig = rig(true);
+    let target = rig.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
+    let fence = rig.fences.open().unwrap();
+    let mark = fence.mark();
+    assert!(rig.offer(&target, mark, 0, false) > 0);
+    assert_eq!(rig.receiver.progress(&target).unwrap().0, 1);
+    drop(fence);
+    assert_eq!(rig.offer(&target, mark, 0, false), 0, "the same bytes under a closed fence");
+    assert_eq!(FabricCounters::get(&rig.counters.stale_blocks), 1);
+    assert_eq!(rig.receiver.revoke(&target), 0, "and the earlier copy was overwritten, so it does not count either");
+}
+
+#[test]
+fn bytes_that_differ_from_their_checksum_do_not_count() {
+    for shm in [true, false] {
+        let mut rig = rig(shm);
+        let target = rig.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
+        let fence = rig.fences.open().unwrap();
+        assert_eq!(rig.offer(&target, fence.mark(), 1, !shm), 0);
+        assert_eq!(FabricCounters::get(&rig.counters.checksum_failures), 1);
+        assert!(rig.offer(&target, fence.mark(), 0, !shm) > 0, "a good copy afterwards does");
+        assert_eq!(rig.receiver.revoke(&target), 32);
+    }
+}
+
+#[test]
+fn a_guessed_key_opens_nothing() {
+    let mut rig = rig(true);
+    let mut target = rig.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
+    let fence = rig.fences.open().unwrap();
+    target.reservation.key ^= 1;
+    assert_eq!(rig.offer(&target, fence.mark(), 0, false), 0);
+    assert_eq!(FabricCounters::get(&rig.counters.unknown_offers), 1);
+}
+
+#[test]
+fn nonsense_closes_the_connection_and_nothing_else() {
+    let mut rig = rig(true);
+    let target = rig.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
+    let offer = Offer {
+        reservation: target.reservation,
+        fence: FenceMark { slot: 0, generation: 0 },
+        layer: 77,
+        first_index: u32::MAX,
+        pages: vec![PageId(u32::MAX)],
+        checksums: vec![0],
+    };
+    write_message(&mut rig.wire, &ToReceiver::Offer(offer)).unwrap();
+    assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))));
+    assert_eq!(rig.receiver.revoke(&target), 0);
+}
