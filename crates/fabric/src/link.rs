@@ -54,35 +54,23 @@ pub(crate) struct Origin {
 }
 
 impl Link {
-    pub(crate) fn connect(address: SocketAddr, origin: &Arc<Origin>) -> Result<Arc<Self>, FabricError> {
-        let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
-        stream.set_nodelay(true).map_err(FabricError::Connect)?;
-        let hello = Hello {
-            version: VERSION,
-            shards: origin.pool.addresses(),
-            fences: origin.fences.address(),
-            host: host_identity(),
-            shm_allowed: origin.shm_allowed,
-        };
-        write_message(&mut stream, &ToReceiver::Hello(hello)).map_err(FabricError::Connect)?;
-        let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
-        let transport = match read_message(&mut answers).map_err(FabricError::Connect)? {
-            Some(ToSender::Welcome { transport }) => transport,
-            Some(ToSender::Refused { reason }) => return Err(FabricError::Refused(reason)),
-            other => return Err(FabricError::Broken(format!("unexpected greeting {other:?}"))),
-        };
+    /// Returns at once; the link's own thread connects, and jobs wait for it. A receiver that cannot be reached fails every
+    /// hand-off on the link.
+    pub(crate) fn open(address: SocketAddr, origin: &Arc<Origin>) -> Result<Arc<Self>, FabricError> {
         let (jobs, queue) = sync_channel(QUEUED_JOBS);
         let link = Arc::new(Self { jobs, pending: Arc::default(), alive: Arc::new(AtomicBool::new(true)) });
-        let offering = Offering { origin: origin.clone(), transport, stream };
-        let (alive, pending) = (link.alive.clone(), link.pending.clone());
+        let (alive, pending, origin) = (link.alive.clone(), link.pending.clone(), origin.clone());
         spawn("kv-offer", move || {
-            let ended = offering.run(&queue);
-            fail_all(&alive, &pending, &format!("offering stopped: {ended:?}"));
-        })?;
-        let (alive, pending, counters) = (link.alive.clone(), link.pending.clone(), origin.counters.clone());
-        spawn("kv-answers", move || {
-            let ended = hear(&mut answers, &pending, &counters);
-            fail_all(&alive, &pending, &format!("the receiver is gone: {ended:?}"));
+            let ended = connect(address, &origin).and_then(|(stream, transport, mut answers)| {
+                let (alive, pending, counters) = (alive.clone(), pending.clone(), origin.counters.clone());
+                spawn("kv-answers", move || {
+                    let ended = hear(&mut answers, &pending, &counters);
+                    fail_all(&alive, &pending, &describe("the receiver is gone", ended));
+                })?;
+                let mut offering = Offering { origin, transport, stream };
+                offering.run(&queue).map_err(|error| FabricError::Broken(error.to_string()))
+            });
+            fail_all(&alive, &pending, &describe("no longer offering", ended));
         })?;
         Ok(link)
     }
@@ -113,6 +101,29 @@ impl Link {
         {
             (pending.on_outcome)(Err("the link to the receiver is closed or far behind".to_owned()));
         }
+    }
+}
+
+fn describe(what: &str, ended: Result<(), impl std::fmt::Display>) -> String {
+    ended.err().map_or_else(|| what.to_owned(), |error| format!("{what}: {error}"))
+}
+
+fn connect(address: SocketAddr, origin: &Origin) -> Result<(TcpStream, Transport, BufReader<TcpStream>), FabricError> {
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
+    stream.set_nodelay(true).map_err(FabricError::Connect)?;
+    let hello = Hello {
+        version: VERSION,
+        shards: origin.pool.addresses(),
+        fences: origin.fences.address(),
+        host: host_identity(),
+        shm_allowed: origin.shm_allowed,
+    };
+    write_message(&mut stream, &ToReceiver::Hello(hello)).map_err(FabricError::Connect)?;
+    let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
+    match read_message(&mut answers).map_err(FabricError::Connect)? {
+        Some(ToSender::Welcome { transport }) => Ok((stream, transport, answers)),
+        Some(ToSender::Refused { reason }) => Err(FabricError::Refused(reason)),
+        other => Err(FabricError::Broken(format!("unexpected greeting {other:?}"))),
     }
 }
 
@@ -161,7 +172,7 @@ struct Offering {
 }
 
 impl Offering {
-    fn run(mut self, queue: &Jobs<Job>) -> io::Result<()> {
+    fn run(&mut self, queue: &Jobs<Job>) -> io::Result<()> {
         for job in queue {
             match job {
                 Job::Offer { reservation, fence, layer, first_index, pages } => {

@@ -1,5 +1,6 @@
 //! Offers made by hand, as a broken, stopped or restarted sender would make them.
 
+use std::io::Write;
 use std::sync::mpsc::channel;
 
 use super::*;
@@ -54,7 +55,7 @@ impl Rig {
         };
         write_message(&mut self.wire, &ToReceiver::Offer(offer)).unwrap();
         if with_bytes {
-            std::io::Write::write_all(&mut self.wire, block).unwrap();
+            self.wire.write_all(block).unwrap();
         }
         match read_message(&mut self.wire).unwrap() {
             Some(ToSender::Taken { bytes, .. }) => bytes,

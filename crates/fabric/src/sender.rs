@@ -33,7 +33,7 @@ impl Sender {
         Ok(Self { origin, numerics_id, links: Mutex::default() })
     }
 
-    /// May connect and so take a while: not for the step loop's thread.
+    /// Never waits: the link connects by itself, and says through `on_outcome` if it cannot.
     pub fn begin(
         &self,
         target: &KvTarget,
@@ -71,7 +71,7 @@ impl Sender {
         if let Some(link) = links.get(&address) {
             return Ok(link.clone());
         }
-        let link = Link::connect(address, &self.origin)?;
+        let link = Link::open(address, &self.origin)?;
         links.insert(address, link.clone());
         Ok(link)
     }

@@ -175,5 +175,9 @@ fn a_dead_receiver_fails_the_export() {
     let mut target = pair.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
     target.address = listener.local_addr().unwrap();
     drop(listener);
-    assert!(pair.sender.begin(&target, |_| ()).is_err());
+    let (on_outcome, outcome) = outcome_channel();
+    let export = pair.sender.begin(&target, on_outcome).unwrap();
+    export.layer_done(0, 0, &[PageId(0)], true);
+    export.finish();
+    assert!(outcome.recv_timeout(TIMEOUT).unwrap().is_err());
 }
