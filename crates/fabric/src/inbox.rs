@@ -1,12 +1,16 @@
 //! What a receiver expects, and what of it has arrived and was verified.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId};
 
 use crate::wire::ReservationKey;
+
+/// How long a block may take once its first byte is there, before whoever wants the pages back cuts the connection.
+const BLOCK_PATIENCE_MS: u32 = 50;
 
 /// Pages set aside for one hand-off.
 ///
@@ -65,30 +69,68 @@ impl Inbox {
     }
 }
 
+/// One expected hand-off and the connection that fills it.
+pub(crate) struct Slot {
+    /// `None` once revoked.
+    pub(crate) inbox: Mutex<Option<Inbox>>,
+    filler: Mutex<Option<Arc<TcpStream>>>,
+}
+
+impl Slot {
+    pub(crate) fn filled_by(&self, connection: &Arc<TcpStream>) {
+        *lock(&self.filler) = Some(connection.clone());
+    }
+
+    /// Waits for a copy in progress. A sender that has stopped in the middle of a block loses its connection: the pages must
+    /// not wait for it.
+    fn close(&self) -> Option<Inbox> {
+        for _ in 0..BLOCK_PATIENCE_MS {
+            match self.inbox.try_lock() {
+                Ok(mut inbox) => return inbox.take(),
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner().take(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        if let Some(connection) = lock(&self.filler).take() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        lock(&self.inbox).take()
+    }
+}
+
 /// All hand-offs a receiver waits for. Taking one out is final: once `revoke` returns, no thread writes to its pages.
 #[derive(Default)]
 pub(crate) struct Inboxes {
-    open: Mutex<BTreeMap<ReservationKey, Arc<Mutex<Option<Inbox>>>>>,
+    open: Mutex<BTreeMap<ReservationKey, Arc<Slot>>>,
 }
 
 impl Inboxes {
     pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox) {
-        lock(&self.open).insert(key, Arc::new(Mutex::new(Some(inbox))));
+        let slot = Slot { inbox: Mutex::new(Some(inbox)), filler: Mutex::default() };
+        lock(&self.open).insert(key, Arc::new(slot));
     }
 
-    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<Mutex<Option<Inbox>>>> {
+    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<Slot>> {
         lock(&self.open).get(&key).cloned()
     }
 
-    /// Waits for a copy in progress (one block), then closes. Returns what was verified.
+    /// Returns what was verified.
     pub(crate) fn revoke(&self, key: ReservationKey) -> u32 {
-        let Some(cell) = lock(&self.open).remove(&key) else { return 0 };
-        lock(&cell).take().map_or(0, |inbox| inbox.verified_pages())
+        let slot = lock(&self.open).remove(&key);
+        slot.and_then(|slot| slot.close()).map_or(0, |inbox| inbox.verified_pages())
     }
 
+    /// For the connection that fills it: no block is being copied then.
+    pub(crate) fn verified(&self, key: ReservationKey) -> u32 {
+        let Some(slot) = self.get(key) else { return 0 };
+        let inbox = lock(&slot.inbox);
+        inbox.as_ref().map_or(0, Inbox::verified_pages)
+    }
+
+    /// `None` for reservations that are gone, and while a block is being copied.
     pub(crate) fn progress(&self, key: ReservationKey) -> Option<(u32, Instant)> {
-        let cell = self.get(key)?;
-        let inbox = lock(&cell);
+        let slot = self.get(key)?;
+        let inbox = slot.inbox.try_lock().ok()?;
         inbox.as_ref().map(|inbox| (inbox.verified_pages(), inbox.last_arrival))
     }
 }

@@ -13,7 +13,7 @@ use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::inbox::{Inbox, Inboxes, lock, verified_tokens};
 use crate::pool::KvPool;
-use crate::source::{BlockSource, ShmSource, TcpSource};
+use crate::source::{Block, BlockSource, ShmSource, TcpSource};
 use crate::wire::{
     Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, VERSION, host_identity, read_message, write_message,
 };
@@ -124,8 +124,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let connection = Arc::new(stream.try_clone()?);
     let mut answers = stream.try_clone()?;
-    let mut input = BufReader::with_capacity(1 << 16, stream);
+    // Small: blocks are read past it.
+    let mut input = BufReader::with_capacity(1 << 12, stream);
     let Some(ToReceiver::Hello(hello)) = read_message(&mut input)? else { return Ok(()) };
     let mut source = match greet(&hello, shared) {
         Ok(source) => source,
@@ -136,11 +138,11 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         let answer = match message {
             ToReceiver::Hello(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a second hello")),
             ToReceiver::Offer(offer) => {
-                let bytes = take(&offer, source.as_mut(), &mut input, shared)?;
+                let bytes = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
                 ToSender::Taken { reservation: offer.reservation, bytes }
             }
             ToReceiver::Finish { reservation } => {
-                let verified_pages = shared.inboxes.progress(reservation).map_or(0, |(pages, _)| pages);
+                let verified_pages = shared.inboxes.verified(reservation);
                 (shared.on_landed)(Landed { reservation, verified_pages });
                 ToSender::Finished { reservation, verified_pages }
             }
@@ -173,27 +175,33 @@ fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String>
 }
 
 /// Copies what is expected, skips what is not. Returns the bytes that were verified.
-fn take(offer: &Offer, source: &mut dyn BlockSource, input: &mut dyn Read, shared: &Shared) -> io::Result<u64> {
+fn take(
+    offer: &Offer,
+    source: &mut dyn BlockSource,
+    input: &mut dyn Read,
+    connection: &Arc<TcpStream>,
+    shared: &Shared,
+) -> io::Result<u64> {
     let started = Instant::now();
     let layers = shared.pool.layout().layers;
     if offer.layer >= layers || offer.checksums.len() != offer.pages.len() * source.shards().len() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an offer that does not add up"));
     }
-    let cell = shared.inboxes.get(offer.reservation);
-    if cell.is_none() {
-        FabricCounters::add(&shared.counters.unknown_offers, 1);
+    let slot = shared.inboxes.get(offer.reservation);
+    match &slot {
+        Some(slot) => slot.filled_by(connection),
+        None => FabricCounters::add(&shared.counters.unknown_offers, 1),
     }
     let mut verified_bytes = 0;
-    for (at, page) in offer.pages.iter().enumerate() {
+    for (at, (page, sums)) in offer.pages.iter().zip(offer.checksums.chunks(source.shards().len())).enumerate() {
+        let block = Block { layer: offer.layer, page: *page, sums };
+        // Held for one block. Should the sender stop in the middle of it, `revoke` closes the connection.
+        let mut inbox = slot.as_ref().map(|slot| lock(&slot.inbox));
+        let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
         let index = offer.first_index.saturating_add(at as u32);
-        let sums = &offer.checksums[at * source.shards().len()..][..source.shards().len()];
-        source.fetch(offer.layer, *page, input)?;
-        // The lock is held for one block: `revoke` waits no longer than that.
-        let mut inbox = cell.as_ref().map(|cell| lock(cell));
-        let Some(inbox) = inbox.as_mut().and_then(|inbox| inbox.as_mut()) else { continue };
-        let Some(slot) = inbox.slot(index) else { continue };
-        let target = inbox.pages[slot];
-        let good = source.copy(offer.layer, *page, sums, &shared.pool, target)?;
+        let expected = inbox.as_ref().and_then(|inbox| inbox.slot(index).map(|slot| (slot, inbox.pages[slot])));
+        let good = source.receive(block, &shared.pool, expected.map(|(_, target)| target), input)?;
+        let (Some(inbox), Some((slot, _))) = (&mut inbox, expected) else { continue };
         if !good {
             FabricCounters::add(&shared.counters.checksum_failures, 1);
             inbox.unmark(slot, offer.layer);

@@ -117,3 +117,26 @@ fn nonsense_closes_the_connection_and_nothing_else() {
     assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))));
     assert_eq!(rig.receiver.revoke(&target), 0);
 }
+
+#[test]
+fn a_sender_that_stops_in_a_block_does_not_hold_the_pages() {
+    let mut rig = rig(false);
+    let target = rig.receiver.expect(1, 0, 32, vec![PageId(0)]).unwrap();
+    let offer = Offer {
+        reservation: target.reservation,
+        fence: rig.fences.open().unwrap().mark(),
+        layer: 0,
+        first_index: 0,
+        pages: vec![PageId(1)],
+        checksums: vec![0],
+    };
+    write_message(&mut rig.wire, &ToReceiver::Offer(offer)).unwrap();
+    rig.wire.write_all(&[1; 100]).unwrap();
+    while rig.receiver.progress(&target).is_some() {
+        std::thread::yield_now();
+    }
+    let started = Instant::now();
+    assert_eq!(rig.receiver.revoke(&target), 0);
+    assert!(started.elapsed().as_secs() < 5);
+    assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))), "its connection is closed");
+}

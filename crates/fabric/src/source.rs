@@ -4,12 +4,21 @@ use std::io::{self, Read};
 
 use baton_core::PageId;
 
-use crate::checksum::Checksum;
+use crate::checksum::{Checksum, checksum};
 use crate::fence::{FenceMark, FenceView, RemoteFences};
 use crate::layout::{Half, ShardLayout};
 use crate::pool::KvPool;
 use crate::region::RemoteRegion;
 use crate::wire::{Hello, Transport};
+
+/// One page of one layer on the sender's side.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    pub(crate) layer: u32,
+    pub(crate) page: PageId,
+    /// Per sender shard.
+    pub(crate) sums: &'a [u64],
+}
 
 pub(crate) trait BlockSource {
     fn transport(&self) -> Transport;
@@ -17,11 +26,15 @@ pub(crate) trait BlockSource {
     /// The sender's shards, in the order of an offer's checksums.
     fn shards(&self) -> &[ShardLayout];
 
-    /// Makes the block available; always called, also for blocks nobody wants (their bytes are on the connection).
-    fn fetch(&mut self, layer: u32, page: PageId, input: &mut dyn Read) -> io::Result<()>;
-
-    /// Copies the fetched block into `target` of our pool. `false`: the bytes are not what the checksums say.
-    fn copy(&mut self, layer: u32, page: PageId, sums: &[u64], pool: &KvPool, target: PageId) -> io::Result<bool>;
+    /// Brings one block into page `target` of our pool, or past us when nobody wants it (its bytes may be on the connection).
+    /// `false`: the bytes are not what the checksums say.
+    fn receive(
+        &mut self,
+        block: Block<'_>,
+        pool: &KvPool,
+        target: Option<PageId>,
+        input: &mut dyn Read,
+    ) -> io::Result<bool>;
 
     fn fence_holds(&self, mark: FenceMark) -> bool;
 
@@ -56,21 +69,24 @@ impl BlockSource for ShmSource {
         &self.layouts
     }
 
-    fn fetch(&mut self, _layer: u32, _page: PageId, _input: &mut dyn Read) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn copy(&mut self, layer: u32, page: PageId, sums: &[u64], pool: &KvPool, target: PageId) -> io::Result<bool> {
+    fn receive(
+        &mut self,
+        block: Block<'_>,
+        pool: &KvPool,
+        target: Option<PageId>,
+        _input: &mut dyn Read,
+    ) -> io::Result<bool> {
+        let Some(target) = target else { return Ok(true) };
         let mut good = true;
-        for ((layout, region), sum) in self.layouts.iter().zip(&self.regions).zip(sums) {
-            if page.0 >= layout.pages {
+        for ((layout, region), sum) in self.layouts.iter().zip(&self.regions).zip(block.sums) {
+            if block.page.0 >= layout.pages {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "offered page outside the sender's pool"));
             }
-            let block = region
-                .at(layout.block_at(layer, page), layout.block_bytes())
+            let bytes = region
+                .at(layout.block_at(block.layer, block.page), layout.block_bytes())
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "offered block outside the region"))?;
-            // SAFETY: `block` is valid for `block_bytes`; the target page is reserved for this hand-off.
-            good &= unsafe { copy_block(block.as_ptr(), layout, pool, layer, target) } == *sum;
+            // SAFETY: `bytes` is valid for one block; the target page is reserved for this hand-off.
+            good &= unsafe { copy_block(bytes.as_ptr(), layout, pool, block.layer, target) } == *sum;
         }
         Ok(good)
     }
@@ -80,8 +96,8 @@ impl BlockSource for ShmSource {
     }
 }
 
-/// Bytes follow each offer on the connection. They pass through a buffer of one block, which stays in cache: a sender that
-/// stops in the middle of a block must not hold the reservation's lock.
+/// Bytes follow each offer on the connection. Equal layouts are read straight into the page and summed there, while still in
+/// cache; others pass through a buffer of one block.
 pub(crate) struct TcpSource {
     layouts: Vec<ShardLayout>,
     buffer: Vec<u8>,
@@ -104,16 +120,28 @@ impl BlockSource for TcpSource {
         &self.layouts
     }
 
-    fn fetch(&mut self, _layer: u32, _page: PageId, input: &mut dyn Read) -> io::Result<()> {
-        input.read_exact(&mut self.buffer)
-    }
-
-    fn copy(&mut self, layer: u32, _page: PageId, sums: &[u64], pool: &KvPool, target: PageId) -> io::Result<bool> {
+    fn receive(
+        &mut self,
+        block: Block<'_>,
+        pool: &KvPool,
+        target: Option<PageId>,
+        input: &mut dyn Read,
+    ) -> io::Result<bool> {
+        if let (Some(target), [theirs], [ours]) = (target, &self.layouts[..], pool.shards()) {
+            debug_assert_eq!(theirs.heads, ours.layout.heads);
+            // SAFETY: one block of our pool, reserved for this hand-off: nobody else touches it while the lock is held.
+            let page =
+                unsafe { std::slice::from_raw_parts_mut(ours.block(block.layer, target), ours.layout.block_bytes()) };
+            input.read_exact(page)?;
+            return Ok(block.sums == [checksum(page)]);
+        }
+        input.read_exact(&mut self.buffer)?;
+        let Some(target) = target else { return Ok(true) };
         let (mut at, mut good) = (0, true);
-        for (layout, sum) in self.layouts.iter().zip(sums) {
-            let block = &self.buffer[at..at + layout.block_bytes()];
+        for (layout, sum) in self.layouts.iter().zip(block.sums) {
+            let bytes = &self.buffer[at..at + layout.block_bytes()];
             // SAFETY: the slice is one block long; the target page is reserved for this hand-off.
-            good &= unsafe { copy_block(block.as_ptr(), layout, pool, layer, target) } == *sum;
+            good &= unsafe { copy_block(bytes.as_ptr(), layout, pool, block.layer, target) } == *sum;
             at += layout.block_bytes();
         }
         Ok(good)
