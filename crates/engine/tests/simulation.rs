@@ -134,8 +134,8 @@ impl World {
         // Few distinct prompts, so that prefixes meet.
         let family = random.below(3) as u32;
         let fork = random.below(prompt_tokens + 1);
-        let prompt: Vec<u32> = (0..prompt_tokens)
-            .map(|at| if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 })
+        let prompt: Vec<_> = (0..prompt_tokens)
+            .map(|at| TokenId(if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 }))
             .collect();
         let choices = if random.chance(25) { random.between(2, 4) } else { 1 } as usize;
         let max_tokens = if random.chance(5) { 0 } else { random.between(1, 200) as u32 };

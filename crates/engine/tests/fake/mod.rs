@@ -169,14 +169,14 @@ pub(crate) fn expected_prompt_logprobs(request: &GenerateRequest) -> Option<Vec<
 
 pub(crate) fn request(
     id: u64,
-    prompt: impl IntoIterator<Item = u32>,
+    prompt: impl IntoIterator<Item = TokenId>,
     choices: usize,
     max_tokens: u32,
 ) -> GenerateRequest {
     GenerateRequest {
         id: RequestId(id),
         attempt: Attempt(0),
-        prompt: prompt.into_iter().map(TokenId).collect(),
+        prompt: prompt.into_iter().collect(),
         outputs: vec![Vec::new(); choices],
         ended: vec![false; choices],
         sampling: SamplingParams { seed: id, ..SamplingParams::greedy() },

@@ -1,0 +1,170 @@
+//! Random commands against the ledger and against a reference that keeps plain lists and scans them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_kv::{PageLedger, PageTable};
+
+const SEEDS: u64 = 40;
+const COMMANDS: u64 = 600;
+
+#[test]
+fn the_ledger_does_what_a_plain_list_would() {
+    let mut evictions = 0;
+    for seed in 0..SEEDS {
+        evictions += run(seed);
+    }
+    assert!(evictions > 1000, "only {evictions} pages were evicted: the pools are too large to show anything");
+}
+
+/// What is cached: the tokens up to the page's end, the page, and when it was last used.
+#[derive(Debug)]
+struct Entry {
+    tokens: Vec<TokenId>,
+    page: PageId,
+    last_use: u64,
+}
+
+#[derive(Default)]
+struct Reference {
+    entries: Vec<Entry>,
+    clock: u64,
+}
+
+struct Running {
+    tokens: Vec<TokenId>,
+    table: PageTable,
+}
+
+fn run(seed: u64) -> u64 {
+    let mut random = Random(seed);
+    let pages_total = 4 + random.below(40) as usize;
+    let mut ledger = PageLedger::new(pages_total, true);
+    let mut reference = Reference::default();
+    let mut running: Vec<Running> = Vec::new();
+
+    for command in 0..COMMANDS {
+        let at = random.below(running.len().max(1) as u64) as usize;
+        match random.below(10) {
+            0..4 => {
+                let tokens = random.tokens();
+                let mut table = ledger.match_prefix(&tokens);
+                assert_eq!(table.pages(), reference.find(&tokens), "seed {seed}, command {command}");
+                let wanted = tokens.len().div_ceil(PAGE_TOKENS) - table.pages().len();
+                let used = [used_pages(&running), table.pages().to_vec()].concat();
+                let hopeful = wanted <= ledger.pages_available();
+                let short = wanted.saturating_sub(ledger.pages_free());
+                match ledger.grow(&mut table, tokens.len()) {
+                    Ok(()) => {
+                        for _ in 0..short {
+                            assert!(reference.evict(&used), "seed {seed}, command {command}");
+                        }
+                        running.push(Running { tokens, table });
+                    }
+                    Err(_) => {
+                        ledger.release(table);
+                        if hopeful {
+                            reference.forget_missing(&ledger);
+                        }
+                    }
+                }
+            }
+            4..7 if !running.is_empty() => {
+                let sequence = &running[at];
+                ledger.insert(&sequence.tokens, &sequence.table);
+                reference.insert(sequence);
+            }
+            7..9 if !running.is_empty() => ledger.release(running.swap_remove(at).table),
+            _ => {
+                let count = random.below(4) as usize;
+                let expected = (0..count).take_while(|_| reference.evict(&used_pages(&running))).count();
+                assert_eq!(ledger.evict(count), expected, "seed {seed}, command {command}");
+            }
+        }
+        ledger.audit(running.iter().map(|sequence| &sequence.table)).unwrap();
+        for entry in &reference.entries {
+            let path = ledger.cached_prefix(&entry.tokens);
+            assert_eq!(path.last(), Some(&entry.page), "seed {seed}, command {command}");
+        }
+        let used = used_pages(&running);
+        let idle = reference.entries.iter().filter(|entry| !used.contains(&entry.page)).count();
+        assert_eq!(ledger.pages_cached(), idle, "seed {seed}, command {command}");
+    }
+    for sequence in running.drain(..) {
+        ledger.release(sequence.table);
+    }
+    assert_eq!(ledger.pages_free() + reference.entries.len(), pages_total);
+    ledger.evicted_total()
+}
+
+fn used_pages(running: &[Running]) -> Vec<PageId> {
+    running.iter().flat_map(|sequence| sequence.table.pages()).copied().collect()
+}
+
+impl Reference {
+    fn position(&self, tokens: &[TokenId]) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.tokens == tokens)
+    }
+
+    fn find(&mut self, tokens: &[TokenId]) -> Vec<PageId> {
+        self.clock += 1;
+        let mut pages = Vec::new();
+        for end in (PAGE_TOKENS..tokens.len()).step_by(PAGE_TOKENS) {
+            let Some(at) = self.position(&tokens[..end]) else { break };
+            self.entries[at].last_use = self.clock;
+            pages.push(self.entries[at].page);
+        }
+        pages
+    }
+
+    fn insert(&mut self, sequence: &Running) {
+        self.clock += 1;
+        for (at, &page) in sequence.table.pages().iter().enumerate().take(sequence.tokens.len() / PAGE_TOKENS) {
+            let tokens = &sequence.tokens[..(at + 1) * PAGE_TOKENS];
+            match self.position(tokens) {
+                Some(at) => self.entries[at].last_use = self.clock,
+                None => self.entries.push(Entry { tokens: tokens.to_vec(), page, last_use: self.clock }),
+            }
+        }
+    }
+
+    /// Drops the least recently used entry that no sequence uses and no entry continues.
+    fn evict(&mut self, used: &[PageId]) -> bool {
+        let is_leaf = |entry: &Entry| {
+            !self.entries.iter().any(|e| e.tokens.len() > entry.tokens.len() && e.tokens.starts_with(&entry.tokens))
+        };
+        let evictable =
+            self.entries.iter().enumerate().filter(|(_, entry)| is_leaf(entry) && !used.contains(&entry.page));
+        let Some((at, _)) = evictable.min_by_key(|(_, entry)| (entry.last_use, entry.page)) else { return false };
+        self.entries.remove(at);
+        true
+    }
+
+    /// An attempt to grow that failed on pages pinned from below has evicted what it could.
+    fn forget_missing(&mut self, ledger: &PageLedger) {
+        self.entries.retain(|entry| ledger.cached_prefix(&entry.tokens).last() == Some(&entry.page));
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    /// SplitMix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    /// Up to six pages over an alphabet of two, so that prefixes meet and part.
+    fn tokens(&mut self) -> Vec<TokenId> {
+        let mut tokens = Vec::new();
+        for _ in 0..self.below(7) {
+            let letter = TokenId(self.below(2) as u32);
+            tokens.extend(std::iter::repeat_n(letter, PAGE_TOKENS));
+        }
+        tokens.extend(std::iter::repeat_n(TokenId(9), 1 + self.below(40) as usize));
+        tokens
+    }
+}
