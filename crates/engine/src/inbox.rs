@@ -80,3 +80,68 @@ impl Inbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams, TokenId};
+
+    use super::*;
+
+    const SESSION: SessionId = SessionId(0);
+
+    fn generate() -> Message {
+        let request = GenerateRequest {
+            id: RequestId(0),
+            attempt: Attempt(0),
+            prompt: [TokenId(0)].into(),
+            outputs: vec![Vec::new()],
+            ended: vec![false],
+            sampling: SamplingParams::greedy(),
+            limits: Limits { max_tokens: 1, min_tokens: 0, stop_tokens: Vec::new() },
+            logprobs: None,
+            prompt_logprobs: None,
+        };
+        Message::Command(SESSION, Command::Generate(Box::new(request)))
+    }
+
+    fn abort() -> Message {
+        Message::Command(SESSION, Command::Abort(RequestId(0)))
+    }
+
+    #[test]
+    fn a_full_queue_refuses_requests_but_not_what_ends_them() {
+        let inbox = Inbox::default();
+        while inbox.push(generate()).is_ok() {}
+        let mut messages = Vec::new();
+        assert_eq!(inbox.push(generate()), Err(Refused::Full));
+        assert_eq!(inbox.push(abort()), Ok(()));
+        assert_eq!(inbox.push(Message::Close(SESSION)), Ok(()));
+        inbox.take(&mut messages, false);
+        assert_eq!(messages.len(), MAX_GENERATES + 2);
+        assert_eq!(inbox.push(generate()), Ok(()), "emptied at a step boundary");
+
+        while inbox.push(abort()).is_ok() {}
+        inbox.take(&mut messages, false);
+        assert_eq!(messages.len(), MAX_GENERATES + 2 + MAX_MESSAGES);
+    }
+
+    #[test]
+    fn a_reader_sleeps_until_something_arrives() {
+        let inbox = Arc::new(Inbox::default());
+        let reader = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                let mut messages = Vec::new();
+                inbox.take(&mut messages, true);
+                messages.len()
+            }
+        });
+        inbox.push(Message::Stop).unwrap();
+        assert_eq!(reader.join().unwrap(), 1);
+        inbox.end();
+        assert_eq!(inbox.push(Message::Drain), Err(Refused::Ended));
+    }
+}

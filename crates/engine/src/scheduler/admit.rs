@@ -28,8 +28,10 @@ impl Scheduler {
         let (mut pages, cached_tokens) = self.prefix_of(id)?;
         let shared_tokens = pages.pages().len() * PAGE_TOKENS;
         let wanted = pages_for(tokens).saturating_sub(pages.pages().len());
-        // Headroom: a page for each running sequence, so that what is admitted is not preempted a few tokens later.
-        let enough = wanted + self.running.len() <= self.ledger.pages_available();
+        // Within the next half page of steps half of the running sequences need another page: what is admitted now should
+        // not be preempted for that.
+        let headroom = self.running.len().div_ceil(2);
+        let enough = wanted + headroom <= self.ledger.pages_available();
         if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
             self.ledger.release(pages);
             return None;

@@ -127,11 +127,10 @@ impl StepLimits {
         if needed <= self.context_tokens {
             return Ok(());
         }
-        let room = if self.context_tokens == self.model_context_tokens {
+        let room = if self.context_tokens < self.pages_total * PAGE_TOKENS {
             format!("the model's context is {} tokens", self.context_tokens)
         } else {
-            let pages = self.context_tokens / PAGE_TOKENS;
-            format!("the KV pool has {pages} pages of {PAGE_TOKENS} tokens, {} in all", self.context_tokens)
+            format!("the KV pool has {} pages of {PAGE_TOKENS} tokens", self.pages_total)
         };
         let prompt = asked.prompt.len();
         Err(ServeError::caller(format!("a prompt of {prompt} tokens needs room for {needed}, but {room}"))

@@ -47,8 +47,7 @@ struct StepLimits {
     max_running: usize,
     max_waiting: usize,
     vocab_size: usize,
-    /// The model's own.
-    model_context_tokens: usize,
+    pages_total: usize,
     /// A sequence that is alone can have this many tokens: the model's context, or all pages there are.
     context_tokens: usize,
 }
@@ -75,7 +74,7 @@ impl Scheduler {
             max_running: config.max_running.min(spec.max_slots).min(step_tokens),
             max_waiting: config.max_waiting,
             vocab_size: spec.vocab_size,
-            model_context_tokens: spec.max_context_tokens,
+            pages_total: spec.pages_total,
             context_tokens: spec.max_context_tokens.min(spec.pages_total * PAGE_TOKENS),
         };
         let at_least_one = [
