@@ -44,7 +44,8 @@ async fn a_stream_depends_on_its_request_alone() {
     }
     assert!(expected.iter().any(|said| said.choices.len() == 2 && said.choices[0] != said.choices[1]));
 
-    let cases: [(&str, Setup, fn(&EngineCounters) -> bool); 7] = [
+    type Happened = fn(&EngineCounters) -> bool;
+    let cases: [(&str, Setup, Happened); 7] = [
         ("batch", PLAIN, |_| true),
         ("chunks of 32", Setup { step_tokens: 32, ..PLAIN }, |counters| counters.steps > 60),
         ("chunks of 100", Setup { step_tokens: 100, ..PLAIN }, |_| true),
