@@ -158,11 +158,11 @@ async fn stopping_fails_what_runs_so_that_it_can_go_on_elsewhere() {
 #[tokio::test]
 async fn a_failing_backend_fails_all_requests_and_ends_the_engine() {
     let mut model = FakeModel::new(fake::spec(400, 16, CONTEXT));
-    model.fail_at_step = Some(5);
+    model.fail_at_slots = Some(3);
     let handle = start(model);
     let engine = LocalEngine::new(handle.clone());
     let streams =
-        [engine.start_generate(request(1, 5, 1, 900)).await, engine.start_generate(request(2, 5, 2, 900)).await];
+        [engine.start_generate(request(1, 5, 1, 12_000)).await, engine.start_generate(request(2, 5, 2, 12_000)).await];
     for stream in streams {
         let error = read(stream.unwrap(), 2).await.unwrap_err();
         assert_eq!((error.fault, error.retry), (Fault::Engine, Retry::Elsewhere));

@@ -24,8 +24,8 @@ pub(crate) struct FakeModel {
     slots: BTreeMap<SlotId, Slot>,
     steps: u64,
     output: StepOutput,
-    /// Fails instead of running this step.
-    pub(crate) fail_at_step: Option<u64>,
+    /// Fails as soon as this many sequences are there.
+    pub(crate) fail_at_slots: Option<usize>,
 }
 
 struct Slot {
@@ -48,7 +48,7 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
 impl FakeModel {
     pub(crate) fn new(spec: BackendSpec) -> Self {
         let kv = vec![[0; PAGE_TOKENS]; spec.pages_total];
-        Self { spec, kv, slots: BTreeMap::new(), steps: 0, output: StepOutput::default(), fail_at_step: None }
+        Self { spec, kv, slots: BTreeMap::new(), steps: 0, output: StepOutput::default(), fail_at_slots: None }
     }
 
     pub(crate) fn slots_in_use(&self) -> usize {
@@ -115,10 +115,10 @@ impl Backend for FakeModel {
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
         self.steps += 1;
-        if self.fail_at_step.is_some_and(|step| step <= self.steps) {
+        self.output = self.run(plan);
+        if self.fail_at_slots.is_some_and(|slots| slots <= self.slots.len()) {
             return Err(ComputeError::Device("unplugged".to_owned()));
         }
-        self.output = self.run(plan);
         Ok(Ticket::new(self.steps))
     }
 
