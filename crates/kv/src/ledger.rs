@@ -1,7 +1,7 @@
 //! The one place where pages change hands. Pool and prefix cache are two views of the same holders, so neither is touched
 //! without the other.
 
-use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_core::{PageId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
@@ -74,10 +74,9 @@ impl PageLedger {
         self.cache.as_ref().map_or_else(Vec::new, |cache| cache.path(tokens).collect())
     }
 
-    /// Shares the whole pages among the first `tokens` tokens of another sequence.
-    pub fn share_prefix(&mut self, donor: &PageTable, tokens: usize) -> PageTable {
-        let shared = (tokens / PAGE_TOKENS).min(donor.pages.len());
-        let table = PageTable { pages: donor.pages[..shared].to_vec() };
+    /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
+    pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
+        let table = PageTable { pages: donor.pages.iter().take(pages).copied().collect() };
         for &page in &table.pages {
             self.hold(page);
         }

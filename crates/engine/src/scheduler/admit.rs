@@ -73,18 +73,15 @@ impl Scheduler {
             self.ledger.match_prefix(&sequence.tokens)
         };
         let sharable_tokens = prompt_tokens.min(sequence.tokens.len() - 1);
-        let donor = request
-            .sequences
-            .iter()
-            .filter(|&&other| other != id)
-            .filter_map(|other| self.sequences.get(other))
-            .max_by_key(|other| other.computed().min(sharable_tokens));
+        let whole_pages = |other: &Sequence| other.computed().min(sharable_tokens) / PAGE_TOKENS;
+        let others = request.sequences.iter().filter(|&&other| other != id);
+        let donor = others.filter_map(|other| self.sequences.get(other)).max_by_key(|other| whole_pages(other));
         if let Some(donor) = donor
             && let Some(pages) = donor.pages()
-            && donor.computed().min(sharable_tokens) / PAGE_TOKENS > cached.pages().len()
+            && whole_pages(donor) > cached.pages().len()
         {
             self.ledger.release(cached);
-            return Some((self.ledger.share_prefix(pages, donor.computed().min(sharable_tokens)), 0));
+            return Some((self.ledger.share_prefix(pages, whole_pages(donor)), 0));
         }
         let cached_tokens = (cached.pages().len() * PAGE_TOKENS).min(prompt_tokens);
         Some((cached, cached_tokens))
