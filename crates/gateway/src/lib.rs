@@ -1,1 +1,35 @@
-//! gateway
+//! The front door. HTTP requests in OpenAI's shape arrive from clients; what leaves is JSON or a stream of server-sent
+//! events. In between a request is parsed, checked, rendered, tokenized and handed to the router as token ids, and the
+//! tokens that come back become text again.
+//!
+//! ```text
+//!   routes → body → fields → completions | chat (request → prompt) → generation → choice → answer (JSON | SSE)
+//! ```
+//!
+//! This is the only place, with the compatible HTTP face of engines, where an error has a status code.
+
+mod answer;
+mod body;
+mod card;
+mod chat;
+mod choice;
+mod completions;
+mod error;
+mod fields;
+mod gateway;
+mod generation;
+mod metrics;
+mod params;
+mod prompt;
+mod prompt_run;
+mod routes;
+mod serve;
+mod service;
+mod sse;
+mod tokenize;
+mod usage;
+
+pub use card::{ModelCard, SamplingDefaults};
+pub use gateway::{Gateway, GatewayConfig};
+pub use routes::router;
+pub use serve::serve;

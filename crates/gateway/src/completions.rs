@@ -1,0 +1,69 @@
+//! `POST /v1/completions`: continues prompts as they are.
+
+mod logprobs;
+mod request;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use self::logprobs::Logprobs;
+use self::request::CompletionRequest;
+use crate::answer::{Shape, answer};
+use crate::body;
+use crate::choice::{Finish, Piece};
+use crate::error::ApiError;
+use crate::gateway::Gateway;
+use crate::generation::Job;
+
+pub(crate) async fn completions(State(gateway): State<Arc<Gateway>>, body: Body) -> Result<Response, ApiError> {
+    let arrived = Instant::now();
+    let (permit, mut fields) = body::admit(&gateway, body).await?;
+    let request = CompletionRequest::take(&mut fields, &gateway.card)?;
+    let prompts = request.prompts(&gateway).await?;
+    let CompletionRequest { params, logprobs, echo, .. } = request;
+    let job = Job { prompts, params, logprobs, score_prompt: echo, arrived, permit };
+    answer(&gateway, TextCompletion { logprobs: logprobs.is_some() }, job).await
+}
+
+struct TextCompletion {
+    logprobs: bool,
+}
+
+#[derive(Serialize)]
+struct TextChoice {
+    index: u32,
+    text: String,
+    logprobs: Option<Logprobs>,
+    finish_reason: Option<Finish>,
+}
+
+impl Shape for TextCompletion {
+    const ID_PREFIX: &'static str = "cmpl";
+    const OBJECT: &'static str = "text_completion";
+    const CHUNK_OBJECT: &'static str = "text_completion";
+    type Choice = TextChoice;
+    type Chunk = TextChoice;
+
+    fn choice(&self, gateway: &Gateway, answer: Piece) -> TextChoice {
+        let vocabulary = gateway.card.tokenizer.vocabulary();
+        TextChoice {
+            index: answer.index,
+            logprobs: self.logprobs.then(|| Logprobs::new(&answer.tokens, vocabulary)),
+            text: answer.text,
+            finish_reason: answer.finish,
+        }
+    }
+
+    fn chunk(&self, gateway: &Gateway, piece: Piece) -> TextChoice {
+        self.choice(gateway, piece)
+    }
+
+    fn opening(&self, _index: u32) -> Option<TextChoice> {
+        None
+    }
+}

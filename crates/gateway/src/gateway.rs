@@ -1,0 +1,57 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use baton_router::Dispatcher;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::ModelCard;
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+
+#[derive(Clone, Debug)]
+pub struct GatewayConfig {
+    /// Requests that may be open at once; further ones are told to come back.
+    pub max_inflight: usize,
+    pub max_body_bytes: usize,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self { max_inflight: 1024, max_body_bytes: 32 << 20 }
+    }
+}
+
+pub struct Gateway {
+    pub(crate) card: ModelCard,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) config: GatewayConfig,
+    pub(crate) metrics: Metrics,
+    pub(crate) started: SystemTime,
+    inflight: Arc<Semaphore>,
+}
+
+impl Gateway {
+    pub fn new(card: ModelCard, dispatcher: Arc<Dispatcher>, config: GatewayConfig) -> Self {
+        let inflight = Arc::new(Semaphore::new(config.max_inflight));
+        Self { card, dispatcher, config, metrics: Metrics::default(), started: SystemTime::now(), inflight }
+    }
+
+    /// A place among the open requests, given back when the permit is dropped.
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.inflight).try_acquire_owned().map_err(|_| {
+            ApiError::busy(format!("{} requests are open already; try again shortly", self.config.max_inflight), 1000)
+        })
+    }
+
+    pub(crate) fn inflight(&self) -> usize {
+        self.config.max_inflight - self.inflight.available_permits()
+    }
+
+    /// Changes exactly when the same request may get another answer.
+    pub(crate) fn fingerprint(&self) -> Option<String> {
+        let numerics_id = self.dispatcher.engine_info()?.numerics_id;
+        Some(format!("fp_{}", numerics_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect::<String>()))
+    }
+}

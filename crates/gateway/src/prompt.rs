@@ -1,0 +1,111 @@
+//! What the client wants continued, as token ids that fit the model.
+
+use std::sync::Arc;
+
+use baton_core::TokenId;
+use baton_text::SpecialTokens;
+
+use crate::card::ModelCard;
+use crate::error::ApiError;
+use crate::gateway::Gateway;
+
+/// Longer texts are tokenized aside, so that they do not hold up other requests' streams.
+const LONG_TEXT_BYTES: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Prompt {
+    pub(crate) tokens: Arc<[TokenId]>,
+    /// 0 asks for nothing but the prompt's own log-probabilities.
+    pub(crate) max_tokens: u32,
+    /// Goes before the answer.
+    pub(crate) echo: Option<String>,
+}
+
+/// How many tokens an answer may have.
+#[derive(Clone, Copy)]
+pub(crate) enum Length<'a> {
+    /// As the client says, in this field.
+    Asked(&'a str, u32),
+    /// The client says nothing: this many, or what the context has room for.
+    Default(Option<u32>),
+}
+
+/// For a prompt: one that is far too long is refused before it costs anything.
+pub(crate) async fn tokenize_prompt(
+    gateway: &Arc<Gateway>,
+    text: String,
+    special: SpecialTokens,
+    param: &'static str,
+) -> Result<(Vec<TokenId>, String), ApiError> {
+    let least = gateway.card.tokenizer.fewest_tokens(&text);
+    if least >= gateway.card.max_context_tokens as usize {
+        return Err(too_long(&gateway.card, format_args!("at least {least}"), param));
+    }
+    tokenize(gateway, text, special, param).await
+}
+
+/// `param` is the field the text came from; the text comes back for an echo.
+pub(crate) async fn tokenize(
+    gateway: &Arc<Gateway>,
+    text: String,
+    special: SpecialTokens,
+    param: &'static str,
+) -> Result<(Vec<TokenId>, String), ApiError> {
+    let encode = move |gateway: &Gateway, text: &str| {
+        gateway.card.tokenizer.encode(text, special).map_err(|error| ApiError::of_text(&error, param))
+    };
+    if text.len() < LONG_TEXT_BYTES {
+        return Ok((encode(gateway, &text)?, text));
+    }
+    let gateway = Arc::clone(gateway);
+    tokio::task::spawn_blocking(move || Ok((encode(&gateway, &text)?, text))).await.map_err(|error| {
+        ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("tokenizing failed: {error}"))
+    })?
+}
+
+impl Prompt {
+    /// An empty prompt becomes the beginning-of-sequence token, where the model has one.
+    pub(crate) fn new(
+        mut tokens: Vec<TokenId>,
+        echo: Option<String>,
+        length: Length<'_>,
+        card: &ModelCard,
+        param: &str,
+    ) -> Result<Self, ApiError> {
+        if tokens.is_empty() {
+            tokens.push(card.bos_token.ok_or_else(|| {
+                ApiError::invalid(param, format!("{param} is empty, and this model has no token that begins a text"))
+            })?);
+        }
+        let max_tokens = max_tokens(tokens.len(), length, card, param)?;
+        Ok(Self { tokens: tokens.into(), max_tokens, echo })
+    }
+}
+
+fn max_tokens(prompt_tokens: usize, length: Length<'_>, card: &ModelCard, param: &str) -> Result<u32, ApiError> {
+    let context = card.max_context_tokens;
+    let room = u32::try_from(prompt_tokens).ok().and_then(|prompt| context.checked_sub(prompt)).unwrap_or(0);
+    if room == 0 {
+        return Err(too_long(card, format_args!("{prompt_tokens}"), param));
+    }
+    match length {
+        Length::Asked(_, asked) if asked <= room => Ok(asked),
+        Length::Asked(field, asked) => {
+            let total = prompt_tokens as u64 + u64::from(asked);
+            let message = format!(
+                "this model's context has {context} tokens, but {total} were asked for: {prompt_tokens} in the prompt and \
+                 {asked} to generate"
+            );
+            Err(ApiError::invalid(field, message).with_code("context_length_exceeded"))
+        }
+        Length::Default(limit) => Ok(limit.map_or(room, |limit| limit.min(room))),
+    }
+}
+
+fn too_long(card: &ModelCard, tokens: std::fmt::Arguments<'_>, param: &str) -> ApiError {
+    let message = format!(
+        "this model's context has {} tokens, but the prompt has {tokens} and the answer needs one at least",
+        card.max_context_tokens
+    );
+    ApiError::invalid(param, message).with_code("context_length_exceeded")
+}
