@@ -1,1 +1,46 @@
-fn main() {}
+//! `baton`: what the user typed arrives here, becomes a configuration, and one of the commands runs with it. Files read in
+//! that order: [`args`] and [`options`], [`config_file`], [`config`] and [`sizing`], then [`serve`] or [`engine`].
+
+mod args;
+mod banner;
+mod byte_size;
+mod card;
+mod config;
+mod config_file;
+mod doctor;
+mod engine;
+mod failure;
+mod logging;
+mod machine;
+mod near_match;
+mod options;
+mod serve;
+mod sizing;
+
+use std::process::ExitCode;
+
+use baton_launcher::Screen;
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let screen = Screen::stderr();
+    logging::start(&screen)?;
+    match cli.command {
+        Command::Serve(options) => serve::run(*options, screen),
+        Command::Engine(args) => engine::run(&args, screen),
+        Command::Doctor => doctor::run(),
+    }
+}

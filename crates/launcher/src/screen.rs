@@ -37,6 +37,11 @@ impl Screen {
         self.update(|state| state.write(format!("{engine} | {line}\n")));
     }
 
+    /// Whole lines of anyone else.
+    pub fn print(&self, lines: &str) {
+        self.update(|state| state.write(lines.to_owned()));
+    }
+
     pub fn progress(&self, engine: &str, fraction: f32, phase: &str) {
         self.update(|state| {
             let now = Loading { fraction: fraction.clamp(0.0, 1.0), phase: phase.to_owned() };

@@ -56,7 +56,8 @@ impl Relay {
         let roster = self.engines().await?;
         let mut leg = self.router.route(&roster, self.log.continued(&self.request, self.prompt_told)).await?;
         self.avoid = Some(leg.engine);
-        while !self.log.is_complete() {
+        // The prompt's event counts even when there is nothing to generate.
+        while !(self.prompt_told && self.log.is_complete()) {
             let event = leg.stream.next().await.ok_or_else(|| self.vanished(leg.engine))?;
             if event.attempt() == self.request.attempt {
                 self.accept(event)?;

@@ -26,8 +26,13 @@ pub(crate) enum Verdict {
 
 impl TokenLog {
     pub(crate) fn of(request: &GenerateRequest) -> Self {
-        let choices = request.outputs.iter().zip(&request.ended);
-        Self { choices: choices.map(|(tokens, ended)| ChoiceLog { tokens: tokens.clone(), ended: *ended }).collect() }
+        let max_tokens = request.limits.max_tokens as usize;
+        let choices = request
+            .outputs
+            .iter()
+            .zip(&request.ended)
+            .map(|(tokens, ended)| ChoiceLog { tokens: tokens.clone(), ended: *ended || tokens.len() >= max_tokens });
+        Self { choices: choices.collect() }
     }
 
     pub(crate) fn accept(&mut self, event: &TokenEvent) -> Verdict {
@@ -115,6 +120,13 @@ mod tests {
             assert_eq!(log.accept(event), *verdict, "step {step}");
         }
         assert!(log.is_complete());
+    }
+
+    #[test]
+    fn nothing_to_generate_is_complete_from_the_start() {
+        let mut request = request(1);
+        request.limits.max_tokens = 0;
+        assert!(TokenLog::of(&request).is_complete());
     }
 
     #[test]

@@ -63,6 +63,14 @@ async fn a_caller_s_fault_is_told_once_and_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_for_no_tokens_ends_with_its_prompt() {
+    let (first, second) = (Scripted::new([Act::Refuse(ServeError::engine("x"))]), Scripted::new([]));
+    let dispatcher = dispatcher(&[&first, &second]);
+    let (outputs, prompts, failure) = read(dispatcher.generate(request(1, 0)).await.unwrap(), 1).await;
+    assert_eq!((outputs, prompts, failure), (vec![vec![]], 1, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lone_engine_that_died_is_waited_for() {
     let (engine, restarted) = (Scripted::new([Act::DieAfter(2)]), Scripted::new([]));
     let fleet = fleet(&[&engine]);

@@ -1,0 +1,39 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::options::{EngineArgs, ServeOptions};
+
+/// Baton serves large language models: one command, an OpenAI-compatible API, exact answers.
+#[derive(Parser, Debug)]
+#[command(name = "baton", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = "Examples:
+  baton serve                            the bundled model on http://127.0.0.1:8000
+  baton serve path/to/model --decode 2   your own model on two engines
+  baton doctor                           what this machine can do
+
+BATON_LOG=debug makes any command say more.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve a model: engines as child processes, router and gateway
+    #[command(after_help = "Examples:
+  baton serve                                     the bundled model on http://127.0.0.1:8000
+  baton serve path/to/model --router-port 9000    a Hugging Face directory
+  baton serve --decode 2 --threads 4              two engines of four threads
+  baton serve --kv-memory 4G                      more room for long contexts
+
+All options can stand in baton.toml under the same names (router-port = 9000); the command line wins.")]
+    Serve(Box<ServeOptions>),
+
+    /// Run one engine that routers connect to (what `serve` starts as child processes)
+    #[command(after_help = "Routers must know the engine's secret: set BATON_SECRET, or use the one that is printed.")]
+    Engine(Box<EngineArgs>),
+
+    /// Say what this machine can do
+    Doctor,
+}

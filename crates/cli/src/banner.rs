@@ -1,0 +1,78 @@
+//! What is printed when everything is ready.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use baton_core::PAGE_TOKENS;
+use baton_router::EngineStatus;
+
+pub(crate) struct Banner {
+    pub(crate) model: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) engines: Vec<EngineStatus>,
+    pub(crate) router: &'static str,
+    pub(crate) chats: bool,
+}
+
+impl fmt::Display for Banner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url();
+        writeln!(f, "\nServing {} at {url}\n", self.model)?;
+        for engine in &self.engines {
+            write!(f, "  {}", engine.name)?;
+            if let Some(info) = &engine.info {
+                let threads = if info.threads == 1 { "thread" } else { "threads" };
+                let tokens = info.pages_total as usize * PAGE_TOKENS;
+                let cache = if info.prefix_cache { ", prefix cache" } else { "" };
+                write!(f, "  {} {threads}, KV for {tokens} tokens{cache}", info.threads)?;
+            }
+            writeln!(f)?;
+        }
+        if self.engines.len() > 1 {
+            writeln!(f, "  routed {}", self.router)?;
+        }
+        let (route, body) = if self.chats {
+            ("chat/completions", r#"{"messages": [{"role": "user", "content": "Tell me a story about a brave cat."}]}"#)
+        } else {
+            ("completions", r#"{"prompt": "Once upon a time", "max_tokens": 64}"#)
+        };
+        writeln!(f, "\nTry it:\n  curl {url}/v1/{route} -H 'content-type: application/json' \\\n    -d '{body}'\n")
+    }
+}
+
+impl Banner {
+    /// An address that listens everywhere is reached at this machine's own.
+    fn url(&self) -> String {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => [127, 0, 0, 1].into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("http://{address}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_can_be_opened() {
+        for (listens, url) in [
+            ("127.0.0.1:8000", "http://127.0.0.1:8000"),
+            ("0.0.0.0:80", "http://127.0.0.1:80"),
+            ("[::]:80", "http://[::1]:80"),
+        ] {
+            let banner = Banner {
+                model: "m".into(),
+                address: listens.parse().unwrap(),
+                engines: vec![],
+                router: "r",
+                chats: true,
+            };
+            assert_eq!(banner.url(), url);
+        }
+    }
+}

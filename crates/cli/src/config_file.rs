@@ -1,0 +1,109 @@
+//! baton.toml: the options of `baton serve` under the same names.
+
+use std::path::Path;
+use std::{fs, io};
+
+use clap::{Args, Command};
+use toml::{Table, Value};
+
+use crate::failure::Failure;
+use crate::near_match::near_matches;
+use crate::options::ServeOptions;
+
+const DEFAULT_FILE: &str = "baton.toml";
+
+/// Of the named file, or of ./baton.toml where there is one.
+pub(crate) fn read(named: Option<&Path>) -> Result<ServeOptions, Failure> {
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+    match fs::read_to_string(path) {
+        Ok(text) => parse(&text).map_err(|failure| failure.within(path)),
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(ServeOptions::default()),
+        Err(error) => Err(Failure::user(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn parse(text: &str) -> Result<ServeOptions, Failure> {
+    // The parser's message spans lines and points at the place: shown as it is.
+    let table: Table = text.parse().map_err(|error| Failure::user(format!("not valid TOML\n{error}")))?;
+    let known = known_keys();
+    if let Some(unknown) = table.keys().find(|key| !known.contains(key)) {
+        let failure = Failure::user(format!("unknown key {unknown:?}"));
+        return Err(match near_matches(unknown, known.iter().map(String::as_str)).as_slice() {
+            [] => failure.hint(format!("keys are {}", known.join(", "))),
+            near => failure.hint(format!("did you mean {}?", near.join(" or "))),
+        });
+    }
+    if table.contains_key("kv-pages") && table.contains_key("kv-memory") {
+        return Err(Failure::user("kv-pages and kv-memory cannot both be set"));
+    }
+    // One key at a time, so that a wrong value is reported with its key.
+    table.into_iter().try_fold(ServeOptions::default(), |options, (key, value)| {
+        let one = Table::from_iter([(key.clone(), value)]);
+        match Value::Table(one).try_into::<ServeOptions>() {
+            Ok(read) => Ok(options.or(read)),
+            Err(error) => Err(Failure::user(format!("{key}: {}", error.message()))),
+        }
+    })
+}
+
+/// What `baton serve` takes, less the name of this very file.
+fn known_keys() -> Vec<String> {
+    let command = ServeOptions::augment_args(Command::new("serve"));
+    let names = command.get_arguments().map(|argument| argument.get_id().as_str().replace('_', "-"));
+    names.filter(|name| name != "config").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_size::ByteSize;
+    use crate::options::RouterMode;
+
+    #[test]
+    fn keys_are_the_options_names() {
+        let text = "
+            model = 'm'
+            router-host = '0.0.0.0'
+            router-port = 9000
+            router-mode = 'round-robin'
+            decode = 2
+            enable-prefix-cache = false
+            kv-memory = '2G'
+        ";
+        let options = parse(text).unwrap();
+        assert_eq!(options.model.as_deref(), Some("m"));
+        assert_eq!(options.router_host, Some([0, 0, 0, 0].into()));
+        assert_eq!((options.router_port, options.decode), (Some(9000), Some(2)));
+        assert_eq!(options.router_mode, Some(RouterMode::RoundRobin));
+        assert_eq!(options.engine.enable_prefix_cache, Some(false));
+        assert_eq!(options.engine.kv_memory, Some(ByteSize(2 << 30)));
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        let cases = [
+            ("rooter-port = 1", "error: unknown key \"rooter-port\"\nhint: did you mean router-port?"),
+            ("router-port = 'x'", "error: router-port: invalid type: string \"x\", expected u16"),
+            ("router-port = 70000", "error: router-port: invalid value: integer `70000`, expected u16"),
+            ("kv-memory = 'much'", "error: kv-memory: \"much\" is not an amount of memory; write it like 512M or 4G"),
+            ("dtype = 'int3'", "error: dtype: unknown variant `int3`, expected one of `auto`, `bf16`, `f32`"),
+            ("kv-pages = 1\nkv-memory = '1G'", "error: kv-pages and kv-memory cannot both be set"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse(text).unwrap_err().to_string(), message);
+        }
+        let colour = parse("colour = 1").unwrap_err().to_string();
+        assert!(colour.contains("hint: keys are ") && colour.contains("kv-pages"), "{colour}");
+        assert!(parse("decode = ").unwrap_err().to_string().starts_with("error: not valid TOML"));
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let file = parse("router-port = 1\ndecode = 3\nkv-pages = 5").unwrap();
+        let mut typed = ServeOptions { router_port: Some(2), ..ServeOptions::default() };
+        typed.engine.kv_memory = Some(ByteSize(1 << 30));
+        let both = typed.or(file);
+        assert_eq!((both.router_port, both.decode), (Some(2), Some(3)));
+        assert_eq!((both.engine.kv_pages, both.engine.kv_memory), (None, Some(ByteSize(1 << 30))));
+    }
+}

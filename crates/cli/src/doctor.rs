@@ -1,0 +1,59 @@
+//! `baton doctor`: what this machine can do, and what would go wrong.
+
+use std::fmt::Display;
+use std::net::{Ipv4Addr, TcpListener};
+
+use baton_compute::Isa;
+use baton_model::bundled_names;
+
+use crate::config::DEFAULT_PORT;
+use crate::failure::Failure;
+use crate::machine;
+
+/// Those that kernels use or could use, as /proc/cpuinfo spells them.
+const INTERESTING_FEATURES: [&str; 7] =
+    ["avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"];
+
+pub(crate) fn run() -> Result<(), Failure> {
+    println!("baton {}\n", env!("CARGO_PKG_VERSION"));
+    processor()?;
+    memory();
+    line("CUDA", if has_cuda() { "driver found (not used by this version)" } else { "no driver; not needed" });
+    line("models", format!("{} (bundled)", bundled_names().collect::<Vec<_>>().join(", ")));
+    line("port", port());
+    Ok(())
+}
+
+fn processor() -> Result<(), Failure> {
+    let chosen = Isa::choose(None).map_err(Failure::user)?;
+    let others: Vec<_> = Isa::available().into_iter().filter(|isa| *isa != chosen).map(|isa| isa.to_string()).collect();
+    line("CPU", machine::cpu_name().unwrap_or_else(|| "unknown".into()));
+    line("cores", format!("{}, so --threads {0} with one engine", machine::cores()));
+    line("features", machine::cpu_features(&INTERESTING_FEATURES).join(" "));
+    line("kernels", format!("{chosen} (also: {})", others.join(", ")));
+    Ok(())
+}
+
+fn memory() {
+    if let (Some(total), Some(available)) = (machine::memory(), machine::available_memory()) {
+        line("memory", format!("{total}, {available} available"));
+    }
+}
+
+fn port() -> String {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, DEFAULT_PORT)) {
+        Ok(_) => format!("{DEFAULT_PORT} is free"),
+        Err(error) => format!("{DEFAULT_PORT} cannot be used ({error}); choose another with --router-port"),
+    }
+}
+
+#[allow(unsafe_code, reason = "whether a driver can be loaded is only known by loading it")]
+fn has_cuda() -> bool {
+    // SAFETY: the name is a terminated string; loading NVIDIA's driver library runs its initialisers only.
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    !library.is_null()
+}
+
+fn line(name: &str, value: impl Display) {
+    println!("{name:10}{value}");
+}

@@ -1,0 +1,142 @@
+//! `baton engine`: one engine, and the sessions of routers that connect to it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
+use baton_engine::{EngineConfig, EngineHandle};
+use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
+use baton_model::{Model, ModelSource};
+use baton_protocol::{Secret, serve_sessions};
+use tokio::net::TcpListener;
+
+use crate::config::{check, engine_size};
+use crate::failure::Failure;
+use crate::machine;
+use crate::options::{DtypeOption, EngineArgs};
+use crate::sizing::Machine;
+
+/// Last replies of a drained engine need this long to reach routers.
+const FLUSH: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
+    if args.supervised {
+        exit_with_parent().map_err(Failure::ours)?;
+    }
+    check(&args.options)?;
+    let secret = secret(args.supervised, &screen)?;
+    let mut announcer = Announcer { supervised: args.supervised, screen, percent: None };
+    let engine = load(args, &mut announcer)?;
+    // Sessions are a few sockets; the cores belong to the step loop.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
+    runtime.block_on(serve(args, secret, engine, announcer))
+}
+
+fn load(args: &EngineArgs, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
+    let source = ModelSource::resolve(&args.model).map_err(Failure::user)?;
+    announcer.progress(0.0, "opening the model");
+    let model = Arc::new(Model::open(&source).map_err(Failure::user)?);
+    let machine = Machine { cores: machine::cores(), memory: machine::memory() };
+    let size = engine_size(&args.options, &model.spec, machine, 1)?;
+    let options = CpuOptions {
+        threads: size.threads,
+        dtype: match size.dtype {
+            DtypeOption::Auto => StorageDtype::Auto,
+            DtypeOption::Bf16 => StorageDtype::Bf16,
+            DtypeOption::F32 => StorageDtype::F32,
+        },
+        kv_pages: size.kv_pages,
+        max_step_tokens: size.step_tokens,
+        max_slots: size.max_slots,
+        isa: None,
+    };
+    let config = EngineConfig {
+        model: model.name().to_owned(),
+        prefix_cache: size.prefix_cache,
+        step_tokens: size.step_tokens,
+        max_running: size.max_slots,
+        max_waiting: size.max_waiting,
+    };
+    let backend =
+        CpuBackend::load(model, options, &mut |progress| announcer.progress(progress.fraction, "packing weights"))
+            .map_err(Failure::user)?;
+    EngineHandle::spawn(Box::new(backend), config).map_err(Failure::ours)
+}
+
+async fn serve(
+    args: &EngineArgs,
+    secret: Secret,
+    engine: EngineHandle,
+    mut announcer: Announcer,
+) -> Result<(), Failure> {
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .map_err(|error| Failure::user(format!("cannot listen on {}: {error}", args.listen)))?;
+    let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
+    announcer.listening(&listener).map_err(Failure::ours)?;
+    let mut sessions = std::pin::pin!(serve_sessions(listener, secret, engine.clone()));
+    let draining = async {
+        shutdown.reached(Stage::Draining).await;
+        engine.drain();
+        shutdown.reached(Stage::Stopping).await;
+        engine.stop();
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = engine.ended() => ended,
+        () = draining => Ok(()),
+        () = &mut sessions => Ok(()),
+    };
+    let _ = tokio::time::timeout(FLUSH, sessions).await;
+    ended.map_err(Failure::ours)
+}
+
+/// From the launcher, or whoever runs engines by hand; a fresh one is printed so that it can be handed on.
+fn secret(supervised: bool, screen: &Screen) -> Result<Secret, Failure> {
+    match std::env::var(Secret::ENV) {
+        Ok(secret) if !secret.is_empty() => Ok(Secret::new(secret)),
+        _ if supervised => Err(Failure::user(format!("{} is not set", Secret::ENV))),
+        _ => {
+            let secret = Secret::random().map_err(Failure::ours)?;
+            screen.print(&format!("routers need {}={}\n", Secret::ENV, secret.reveal()));
+            Ok(secret)
+        }
+    }
+}
+
+/// Tells the launcher, or a person, how loading goes.
+struct Announcer {
+    supervised: bool,
+    screen: Screen,
+    /// The last percent that was told.
+    percent: Option<(u32, String)>,
+}
+
+impl Announcer {
+    fn progress(&mut self, fraction: f32, phase: &str) {
+        let now = Some(((fraction * 100.0) as u32, phase.to_owned()));
+        if self.percent == now {
+            return;
+        }
+        self.percent = now;
+        if self.supervised {
+            let announcement = Announcement::Progress { progress: fraction, phase: phase.to_owned() };
+            // A launcher that is gone ends this process by other means.
+            let _ = announcement.write_to(io::stdout());
+        } else {
+            self.screen.progress("engine", fraction, phase);
+        }
+    }
+
+    fn listening(&mut self, listener: &TcpListener) -> io::Result<()> {
+        let listening = listener.local_addr()?;
+        if self.supervised {
+            return Announcement::Listening { listening }.write_to(io::stdout());
+        }
+        self.screen.progress_done("engine");
+        self.screen.print(&format!("listening on {listening}\n"));
+        Ok(())
+    }
+}

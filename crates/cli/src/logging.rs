@@ -1,0 +1,43 @@
+//! Tracing to standard error, above the progress lines.
+
+use std::io::{self, IsTerminal, Write};
+
+use baton_launcher::Screen;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::failure::Failure;
+
+const ENV: &str = "BATON_LOG";
+
+pub(crate) fn start(screen: &Screen) -> Result<(), Failure> {
+    let level = match std::env::var(ENV) {
+        Ok(name) => name.parse().map_err(|_| {
+            Failure::user(format!("{ENV}={name} is not a level"))
+                .hint("levels are off, error, warn, info, debug, trace")
+        })?,
+        Err(_) => LevelFilter::INFO,
+    };
+    let screen = screen.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .without_time()
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(move || ScreenWriter(screen.clone()))
+        .init();
+    Ok(())
+}
+
+/// Each write is one formatted line.
+struct ScreenWriter(Screen);
+
+impl Write for ScreenWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.print(&String::from_utf8_lossy(line));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

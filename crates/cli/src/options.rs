@@ -1,0 +1,170 @@
+//! What the user typed, on the command line or in a file: everything may be left out, nothing is decided yet.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::byte_size::ByteSize;
+
+/// `baton serve`. The same names are the keys of baton.toml.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct ServeOptions {
+    /// A bundled model, a directory with config.json and *.safetensors, or one .safetensors file [default: storyteller-11m]
+    pub(crate) model: Option<String>,
+
+    /// Address the OpenAI-compatible gateway listens on [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) router_host: Option<IpAddr>,
+
+    /// Port of the gateway; 0 takes a free one [default: 8000]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) router_port: Option<u16>,
+
+    /// Engines that compute prompts only [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) prefill: Option<usize>,
+
+    /// Engines that compute prompts and decode [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) decode: Option<usize>,
+
+    /// How requests are spread over engines [default: least-loaded]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) router_mode: Option<RouterMode>,
+
+    /// After Ctrl-C or SIGTERM, how long open requests may take to finish [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) drain_timeout: Option<u64>,
+
+    /// Read options from this file [default: ./baton.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) engine: EngineOptions,
+}
+
+/// What one engine may be told.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Engine options")]
+pub(crate) struct EngineOptions {
+    /// Keep the KV of finished prompts for later ones that begin the same [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_prefix_cache: Option<bool>,
+
+    /// Compute threads of each engine [default: cores ÷ engines]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+
+    /// What weights and KV are stored as [default: auto]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) dtype: Option<DtypeOption>,
+
+    /// KV pages of each engine, 32 tokens each [default: for 64 full contexts, but at most a quarter of the memory]
+    #[arg(long, value_name = "N", conflicts_with = "kv_memory")]
+    pub(crate) kv_pages: Option<usize>,
+
+    /// The same as an amount of memory, like 512M or 4G
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) kv_memory: Option<ByteSize>,
+
+    /// Tokens computed per step, prompts in chunks and decoding sequences together [default: 512]
+    #[arg(long, value_name = "N")]
+    pub(crate) step_tokens: Option<usize>,
+
+    /// Sequences that run at once [default: 256]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_slots: Option<usize>,
+
+    /// Sequences that may wait; further requests are told to come back [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_waiting: Option<usize>,
+}
+
+/// `baton engine`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EngineArgs {
+    /// A bundled model, a directory with config.json and *.safetensors, or one .safetensors file
+    pub(crate) model: String,
+
+    /// Where routers connect; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+
+    #[command(flatten)]
+    pub(crate) options: EngineOptions,
+
+    /// Set by `baton serve`: announce on standard output in JSON, leave when standard input ends.
+    #[arg(long, hide = true)]
+    pub(crate) supervised: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RouterMode {
+    /// Each engine in turn
+    RoundRobin,
+    /// The engine with the fewest sequences
+    #[default]
+    LeastLoaded,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DtypeOption {
+    /// bf16 for checkpoints in bf16, f32 for others
+    #[default]
+    Auto,
+    Bf16,
+    F32,
+}
+
+impl DtypeOption {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+        }
+    }
+}
+
+impl ServeOptions {
+    /// What is missing here is taken from `other`.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            model: self.model.or(other.model),
+            router_host: self.router_host.or(other.router_host),
+            router_port: self.router_port.or(other.router_port),
+            prefill: self.prefill.or(other.prefill),
+            decode: self.decode.or(other.decode),
+            router_mode: self.router_mode.or(other.router_mode),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+            config: self.config.or(other.config),
+            engine: self.engine.or(other.engine),
+        }
+    }
+}
+
+impl EngineOptions {
+    fn or(self, other: Self) -> Self {
+        // Either way of sizing the KV pool replaces both of the other source's.
+        let sized = self.kv_pages.is_some() || self.kv_memory.is_some();
+        Self {
+            enable_prefix_cache: self.enable_prefix_cache.or(other.enable_prefix_cache),
+            threads: self.threads.or(other.threads),
+            dtype: self.dtype.or(other.dtype),
+            kv_pages: if sized { self.kv_pages } else { other.kv_pages },
+            kv_memory: if sized { self.kv_memory } else { other.kv_memory },
+            step_tokens: self.step_tokens.or(other.step_tokens),
+            max_slots: self.max_slots.or(other.max_slots),
+            max_waiting: self.max_waiting.or(other.max_waiting),
+        }
+    }
+}

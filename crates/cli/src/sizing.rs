@@ -1,0 +1,145 @@
+//! How large an engine is made when nobody says: threads and KV pages, from the machine and the model.
+
+use baton_core::PAGE_TOKENS;
+use baton_model::{DecoderSpec, Dtype};
+
+use crate::byte_size::ByteSize;
+use crate::options::{DtypeOption, EngineOptions};
+
+/// Full contexts the KV pool holds, memory permitting.
+const CONTEXTS: usize = 64;
+/// Share of the memory that the KV pools of all engines may take.
+const MEMORY_SHARE: u64 = 4;
+/// Fewer make no engine.
+const MIN_PAGES: usize = 16;
+
+/// One engine, all decided.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EngineSize {
+    pub(crate) prefix_cache: bool,
+    pub(crate) threads: usize,
+    pub(crate) dtype: DtypeOption,
+    pub(crate) kv_pages: usize,
+    pub(crate) step_tokens: usize,
+    pub(crate) max_slots: usize,
+    pub(crate) max_waiting: usize,
+}
+
+/// What `engines` engines share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) memory: Option<ByteSize>,
+}
+
+impl EngineSize {
+    pub(crate) fn decide(options: &EngineOptions, model: &DecoderSpec, machine: Machine, engines: usize) -> Self {
+        let dtype = options.dtype.unwrap_or_default();
+        let page_bytes = page_bytes(model, dtype);
+        let kv_pages = match (options.kv_pages, options.kv_memory) {
+            (Some(pages), _) => pages,
+            (None, Some(ByteSize(bytes))) => (bytes / page_bytes) as usize,
+            (None, None) => default_pages(model, page_bytes, machine, engines),
+        };
+        Self {
+            prefix_cache: options.enable_prefix_cache.unwrap_or(true),
+            threads: options.threads.unwrap_or((machine.cores / engines.max(1)).max(1)),
+            dtype,
+            kv_pages,
+            step_tokens: options.step_tokens.unwrap_or(512),
+            max_slots: options.max_slots.unwrap_or(256),
+            max_waiting: options.max_waiting.unwrap_or(1024),
+        }
+    }
+
+    /// The longest sequence such an engine can hold.
+    pub(crate) fn context_tokens(&self, model: &DecoderSpec) -> usize {
+        model.max_context.min(self.kv_pages * PAGE_TOKENS)
+    }
+
+    /// The same as options of `baton engine`.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        vec![
+            format!("--enable-prefix-cache={}", self.prefix_cache),
+            format!("--threads={}", self.threads),
+            format!("--dtype={}", self.dtype.name()),
+            format!("--kv-pages={}", self.kv_pages),
+            format!("--step-tokens={}", self.step_tokens),
+            format!("--max-slots={}", self.max_slots),
+            format!("--max-waiting={}", self.max_waiting),
+        ]
+    }
+}
+
+fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines: usize) -> usize {
+    let wanted = CONTEXTS * model.max_context.div_ceil(PAGE_TOKENS);
+    let affordable = machine
+        .memory
+        .map_or(usize::MAX, |ByteSize(bytes)| (bytes / MEMORY_SHARE / engines.max(1) as u64 / page_bytes) as usize);
+    wanted.min(affordable).max(MIN_PAGES)
+}
+
+/// K and V of one page in all layers.
+fn page_bytes(model: &DecoderSpec, dtype: DtypeOption) -> u64 {
+    let element = match (dtype, model.dtype) {
+        (DtypeOption::Bf16, _) | (DtypeOption::Auto, Dtype::Bf16) => 2,
+        _ => 4,
+    };
+    (2 * model.layers * model.kv_heads * model.head_dim * PAGE_TOKENS * element).max(1) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_model::{RopeScaling, RopeSpec};
+
+    use super::*;
+
+    /// 2 × 4 layers × 2 heads × 64 × 32 tokens × 2 bytes = 64 KiB per page.
+    fn model() -> DecoderSpec {
+        DecoderSpec {
+            hidden: 256,
+            layers: 4,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            ffn: 512,
+            vocab: 1000,
+            max_context: 2000,
+            norm_eps: 1e-5,
+            rope: RopeSpec { theta: 10_000.0, scaling: RopeScaling::None },
+            tied_head: true,
+            qkv_bias: false,
+            o_bias: false,
+            mlp_bias: false,
+            dtype: Dtype::Bf16,
+        }
+    }
+
+    fn decide(options: EngineOptions, memory_mib: u64, engines: usize) -> EngineSize {
+        let machine = Machine { cores: 8, memory: Some(ByteSize(memory_mib << 20)) };
+        EngineSize::decide(&options, &model(), machine, engines)
+    }
+
+    #[test]
+    fn cores_are_shared_out_and_nobody_gets_none() {
+        for (engines, threads) in [(1, 8), (3, 2), (8, 1), (9, 1)] {
+            assert_eq!(decide(EngineOptions::default(), 1024, engines).threads, threads, "{engines} engines");
+        }
+    }
+
+    #[test]
+    fn pages_hold_64_contexts_where_memory_allows() {
+        let default = EngineOptions::default;
+        for (options, memory_mib, engines, pages) in [
+            (default(), 1 << 20, 1, 64 * 63),
+            (default(), 256, 1, 1024),
+            (default(), 256, 2, 512),
+            (default(), 1, 1, 16),
+            (EngineOptions { dtype: Some(DtypeOption::F32), ..default() }, 256, 1, 512),
+            (EngineOptions { kv_memory: Some(ByteSize(1 << 20)), ..default() }, 256, 1, 16),
+            (EngineOptions { kv_pages: Some(7), ..default() }, 256, 1, 7),
+        ] {
+            assert_eq!(decide(options.clone(), memory_mib, engines).kv_pages, pages, "{options:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Whatever is wrong: one clear message, the right exit code, and nothing left running.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use crate::baton::{TempDir, command, run};
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn bad_values_are_one_message_and_exit_code_2() {
+    let cases: [(&[&str], &str); 11] = [
+        (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
+        (&["serve", "--prefill", "1"], "error: --prefill: separate prefill engines come with the hand-off"),
+        (&["serve", "--decode", "0"], "error: --decode must be between 1 and 256, not 0"),
+        (&["serve", "--threads", "0"], "error: --threads must be at least 1"),
+        (&["serve", "--kv-memory", "1"], "error: --kv-memory is less than one page of this model"),
+        (&["serve", "--kv-memory", "lots"], "error: invalid value 'lots' for '--kv-memory <SIZE>'"),
+        (&["serve", "--router-mode", "random"], "error: invalid value 'random' for '--router-mode <MODE>'"),
+        (&["serve", "--rooter-port", "1"], "error: unexpected argument '--rooter-port' found"),
+        (&["serve", "--config", "/no/such.toml"], "error: /no/such.toml: No such file or directory"),
+        (&["serve", "--router-host", "192.0.2.1"], "error: cannot listen on 192.0.2.1:8000"),
+        (&["engine", "no/such/model"], "error: no model \"no/such/model\""),
+    ];
+    for (arguments, message) in cases {
+        let output = run(arguments);
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = run(&["serve", "--router-port", &port]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("error: cannot listen on 127.0.0.1:{port}: Address already in use");
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: another program has this port; choose one with --router-port"));
+}
+
+#[test]
+fn the_configuration_file_is_read_and_its_mistakes_are_named() {
+    let directory = TempDir::new("toml");
+    directory.file("baton.toml", "rooter-port = 1");
+    let output = command(&["serve"]).current_dir(&directory.0).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stderr(&output), "error: baton.toml: unknown key \"rooter-port\"\nhint: did you mean router-port?\n");
+    let named = directory.file("other.toml", "model = 'no/such/model'");
+    let output = run(&["serve", "--config", &named]);
+    assert!(stderr(&output).contains("error: no model \"no/such/model\""), "{}", stderr(&output));
+}
+
+#[test]
+fn a_level_that_does_not_exist_is_refused() {
+    let output = command(&["doctor"]).env("BATON_LOG", "loud").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).starts_with("error: BATON_LOG=loud is not a level"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_engine_that_dies_at_start_up_stops_the_launch_with_its_log() {
+    let directory = TempDir::new("cut-off");
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/storyteller-11m");
+    for file in fs::read_dir(bundled).unwrap().map(Result::unwrap) {
+        let mut bytes = fs::read(file.path()).unwrap();
+        if file.file_name() == "model.safetensors" {
+            bytes.truncate(bytes.len() / 2);
+        }
+        directory.file(file.file_name().to_str().unwrap(), bytes);
+    }
+    let output = run(&["serve", directory.0.to_str().unwrap(), "--router-port", "0"]);
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("error: engine decode-0 died while starting (exit status: 2); the end of its log:"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("  | error: model.safetensors"), "{stderr}");
+    assert!(stderr.contains("decode-0 | error: model.safetensors"), "{stderr}");
+}
+
+#[test]
+fn help_version_and_doctor_succeed() {
+    for (arguments, words) in [
+        (&["--version"] as &[_], &["baton 0."] as &[_]),
+        (&["--help"], &["serve", "engine", "doctor", "Examples:"]),
+        (&["serve", "--help"], &["--router-port", "--kv-memory", "baton.toml", "Examples:"]),
+        (&["doctor"], &["CPU", "kernels", "memory", "storyteller-11m"]),
+    ] {
+        let output = run(arguments);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        for word in words {
+            assert!(stdout.contains(word), "{arguments:?} without {word}: {stdout}");
+        }
+    }
+}
