@@ -78,6 +78,10 @@ async fn serve(
     let mut sessions = std::pin::pin!(serve_sessions(listener, secret, engine.clone()));
     let draining = async {
         shutdown.reached(Stage::Draining).await;
+        if args.supervised {
+            // Whoever signals all processes of a deployment means its parent, which drains and then ends this one.
+            std::future::pending::<()>().await;
+        }
         engine.drain();
         shutdown.reached(Stage::Stopping).await;
         engine.stop();

@@ -73,7 +73,7 @@ async fn until_stopped(
     config: &ServeConfig,
     shutdown: &Shutdown,
     mut serving: JoinHandle<io::Result<()>>,
-    deployment: Deployment,
+    mut deployment: Deployment,
     screen: &Screen,
 ) -> Result<(), Failure> {
     let timed_out = async {
@@ -90,7 +90,11 @@ async fn until_stopped(
             Ok(Ok(()))
         }
     };
-    deployment.stop().await;
+    tokio::select! {
+        biased;
+        () = shutdown.reached(Stage::Stopping) => deployment.kill().await,
+        () = deployment.stop() => {}
+    }
     ended.map_err(Failure::ours)?.map_err(Failure::ours)
 }
 

@@ -84,8 +84,13 @@ pub async fn launch(plan: LaunchPlan, fleet: Arc<Fleet>, screen: Screen) -> Resu
 
 impl Deployment {
     /// Ends all engines, politely first.
-    pub async fn stop(mut self) {
+    pub async fn stop(&mut self) {
         self.stop.send_replace(true);
         while self.supervisors.join_next().await.is_some() {}
+    }
+
+    /// Ends all engines at once.
+    pub async fn kill(mut self) {
+        self.supervisors.shutdown().await;
     }
 }

@@ -1,5 +1,10 @@
 //! The real binary, its real children, plain TCP to talk to it.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say so by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should say so by panicking"
+)]
 
 mod baton;
 mod exit_codes;
