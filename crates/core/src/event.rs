@@ -1,8 +1,9 @@
-//! What an engine answers: one event per token, and one that ends each choice.
+//! What an engine answers: to a generation one event per token, of which one ends each choice; to the calls before it one
+//! event each.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, Choice, RequestId, ServeError, TokenId};
+use crate::{Attempt, Choice, RequestId, ReservationId, ServeError, TokenId};
 
 /// What an engine says about one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,10 @@ pub enum EngineEvent {
     /// the request ends with it.
     Prompt(PromptEvent),
     Token(TokenEvent),
+    /// Pages wait for KV: the answer to `prep_recv`.
+    Reserved(ReservedEvent),
+    /// KV has been handed over: the answer to `remote_send`.
+    Sent(SentEvent),
     /// The whole request has ended here; nothing follows.
     Failed(FailedEvent),
 }
@@ -20,6 +25,8 @@ impl EngineEvent {
         match self {
             Self::Prompt(event) => event.request,
             Self::Token(event) => event.request,
+            Self::Reserved(event) => event.request,
+            Self::Sent(event) => event.request,
             Self::Failed(event) => event.request,
         }
     }
@@ -28,6 +35,8 @@ impl EngineEvent {
         match self {
             Self::Prompt(event) => event.attempt,
             Self::Token(event) => event.attempt,
+            Self::Reserved(event) => event.attempt,
+            Self::Sent(event) => event.attempt,
             Self::Failed(event) => event.attempt,
         }
     }
@@ -41,6 +50,30 @@ pub struct PromptEvent {
     pub cached_tokens: u32,
     /// Of prompt positions 1, 2, …, when asked for: position 0 has no distribution before it.
     pub logprobs: Option<Vec<TokenLogprobs>>,
+}
+
+/// ```text
+///   prompt   0 ──────── matched ──────────── end ─────── L
+///            cached here  │ to be received here │ computed here
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReservedEvent {
+    pub request: RequestId,
+    pub attempt: Attempt,
+    pub reservation: ReservationId,
+    /// Prompt tokens whose KV is here already: whole pages, and no more than `end`.
+    pub matched: u32,
+    /// Where the rest goes, in the fabric's own words. Only a sending engine looks inside.
+    pub target: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SentEvent {
+    pub request: RequestId,
+    pub attempt: Attempt,
+    /// Tokens of the range that the receiver has verified. Fewer than were sent when blocks arrived damaged or late: the
+    /// receiver computes those itself.
+    pub verified_tokens: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

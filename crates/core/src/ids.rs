@@ -45,6 +45,10 @@ id! {
     Attempt(u32)
 }
 id! {
+    /// Pages that an engine holds for KV that is still to arrive. Made by that engine; never used twice in its process.
+    ReservationId(u64)
+}
+id! {
     /// A page of a KV pool.
     PageId(u32)
 }

@@ -11,8 +11,10 @@ mod report;
 mod request;
 
 pub use error::{Fault, Retry, ServeError};
-pub use event::{Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, TokenEvent, TokenLogprobs};
-pub use ids::{Attempt, Choice, PageId, RequestId, TokenId};
+pub use event::{
+    Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, ReservedEvent, SentEvent, TokenEvent, TokenLogprobs,
+};
+pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport};
 pub use request::{GenerateRequest, Limits, SamplingParams};

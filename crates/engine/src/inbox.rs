@@ -7,11 +7,11 @@ use baton_protocol::{Command, SessionId};
 
 use crate::outbox::Outbox;
 
-/// Generate commands that may wait for the next step boundary, where the scheduler's own bound takes over.
-const MAX_GENERATES: usize = 1024;
-/// Aborts and ends of sessions are never turned away by requests in front of them. A session that sends more aborts than
-/// this within one step has far more of them than requests.
-const MAX_MESSAGES: usize = 64 * MAX_GENERATES;
+/// Commands that ask for something and may wait for the next step boundary, where the scheduler's own bound takes over.
+const MAX_OPENING: usize = 1024;
+/// Releases, aborts and ends of sessions are never turned away by requests in front of them. A session that sends more of
+/// them than this within one step has far fewer requests.
+const MAX_MESSAGES: usize = 64 * MAX_OPENING;
 
 pub(crate) enum Message {
     Open(SessionId, Box<dyn Outbox>),
@@ -38,7 +38,7 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
-    generates: usize,
+    opening: usize,
     ended: bool,
 }
 
@@ -48,12 +48,14 @@ impl Inbox {
         if queue.ended {
             return Err(Refused::Ended);
         }
-        let generate = matches!(message, Message::Command(_, Command::Generate(_)));
-        let abort = matches!(message, Message::Command(_, Command::Abort(_)));
-        if generate && queue.generates >= MAX_GENERATES || abort && queue.messages.len() >= MAX_MESSAGES {
+        let (opens, ends) = match &message {
+            Message::Command(_, command) => (command.opens().is_some(), command.opens().is_none()),
+            _ => (false, false),
+        };
+        if opens && queue.opening >= MAX_OPENING || ends && queue.messages.len() >= MAX_MESSAGES {
             return Err(Refused::Full);
         }
-        queue.generates += usize::from(generate);
+        queue.opening += usize::from(opens);
         queue.messages.push_back(message);
         self.arrived.notify_one();
         Ok(())
@@ -65,7 +67,7 @@ impl Inbox {
         while wait && queue.messages.is_empty() {
             queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        queue.generates = 0;
+        queue.opening = 0;
         messages.extend(queue.messages.drain(..));
     }
 
@@ -104,7 +106,7 @@ mod tests {
             logprobs: None,
             prompt_logprobs: None,
         };
-        Message::Command(SESSION, Command::Generate(Box::new(request)))
+        Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None })
     }
 
     fn abort() -> Message {
@@ -120,12 +122,12 @@ mod tests {
         assert_eq!(inbox.push(abort()), Ok(()));
         assert_eq!(inbox.push(Message::Close(SESSION)), Ok(()));
         inbox.take(&mut messages, false);
-        assert_eq!(messages.len(), MAX_GENERATES + 2);
+        assert_eq!(messages.len(), MAX_OPENING + 2);
         assert_eq!(inbox.push(generate()), Ok(()), "emptied at a step boundary");
 
         while inbox.push(abort()).is_ok() {}
         inbox.take(&mut messages, false);
-        assert_eq!(messages.len(), MAX_GENERATES + 2 + MAX_MESSAGES);
+        assert_eq!(messages.len(), MAX_OPENING + 2 + MAX_MESSAGES);
     }
 
     #[test]

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError};
-use baton_protocol::{Command, Engine, OpenRequests, SessionId, StepReply, TokenStream};
-use futures_util::future::BoxFuture;
+use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
+use baton_protocol::{
+    Caller, Command, CommandSink, Destination, Engine, OpenRequests, Reservation, Sent, SessionId, StepReply,
+    TokenStream,
+};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 
 use crate::handle::EngineHandle;
 use crate::outbox::Outbox;
@@ -13,30 +17,21 @@ use crate::outbox::Outbox;
 pub struct LocalEngine {
     handle: EngineHandle,
     session: SessionId,
-    open: Arc<OpenRequests>,
+    caller: Caller<LocalSession>,
+}
+
+#[derive(Clone)]
+struct LocalSession {
+    handle: EngineHandle,
+    session: SessionId,
 }
 
 impl LocalEngine {
     pub fn new(handle: EngineHandle) -> Self {
         let open = Arc::new(OpenRequests::default());
         let session = handle.open_session(Delivery(Arc::clone(&open)));
-        Self { handle, session, open }
-    }
-
-    fn start(&self, request: GenerateRequest) -> Result<TokenStream, ServeError> {
-        let (id, attempt) = (request.id, request.attempt);
-        let events = self.open.register(&request)?;
-        if let Err(error) = self.handle.send(self.session, Command::Generate(Box::new(request))) {
-            self.open.forget(id, attempt);
-            return Err(error);
-        }
-        let (open, handle, session) = (Arc::clone(&self.open), self.handle.clone(), self.session);
-        Ok(TokenStream::new(id, events, move |id| {
-            if open.forget(id, attempt) {
-                // Refused only when the engine has ended, or is flooded with aborts of requests it does not have.
-                let _ = handle.send(session, Command::Abort(id));
-            }
-        }))
+        let caller = Caller::new(LocalSession { handle: handle.clone(), session }, open);
+        Self { handle, session, caller }
     }
 }
 
@@ -53,9 +48,31 @@ impl Engine for LocalEngine {
         self.handle.is_alive()
     }
 
-    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
-        let started = self.start(request);
-        Box::pin(async { started })
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+        self.caller.prep_recv(request, end, None)
+    }
+
+    fn remote_send(
+        &self,
+        request: &GenerateRequest,
+        to: &Destination,
+        range: TokenRange,
+    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+        self.caller.remote_send(request, to, range)
+    }
+
+    fn start_generate(
+        &self,
+        request: GenerateRequest,
+        handoff: Option<(Reservation, Option<Sent>)>,
+    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+        ready(self.caller.start_generate(request, handoff)).boxed()
+    }
+}
+
+impl CommandSink for LocalSession {
+    fn send(&self, command: Command) -> Result<(), ServeError> {
+        self.handle.send(self.session, command)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use baton_compute::{Backend, StepOutput};
 use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, Retry, ServeError};
-use baton_protocol::{Command, SessionId};
+use baton_protocol::SessionId;
 use tokio::sync::watch;
 
 use crate::error::EngineError;
@@ -76,15 +76,13 @@ impl StepLoop {
     fn apply(&mut self, message: Message) {
         match message {
             Message::Open(session, outbox) => self.outboxes.open(session, outbox),
-            Message::Command(session, Command::Generate(asked)) if self.mode != Mode::Serving => {
-                let event = EngineEvent::Failed(FailedEvent {
-                    request: asked.id,
-                    attempt: asked.attempt,
-                    error: refuse_while_draining(),
-                });
-                self.events.push(SessionEvent { session, event });
-            }
-            Message::Command(session, command) => self.scheduler.apply(session, command, &mut self.events),
+            Message::Command(session, command) => match command.opens() {
+                Some((request, attempt)) if self.mode != Mode::Serving => {
+                    let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });
+                    self.events.push(SessionEvent { session, event });
+                }
+                _ => self.scheduler.apply(session, command, &mut self.events),
+            },
             Message::Close(session) => self.close(session),
             Message::Drain if self.mode == Mode::Serving => self.mode = Mode::Draining,
             Message::Drain => {}

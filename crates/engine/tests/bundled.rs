@@ -144,7 +144,7 @@ fn requests() -> Vec<GenerateRequest> {
 async fn all_at_once(engine: &LocalEngine, requests: &[GenerateRequest]) -> Vec<Said> {
     let mut streams = Vec::new();
     for request in requests {
-        streams.push(engine.start_generate(request.clone()).await.unwrap());
+        streams.push(engine.start_generate(request.clone(), None).await.unwrap());
     }
     let mut all = Vec::new();
     for (request, mut stream) in requests.iter().zip(streams) {
@@ -154,6 +154,7 @@ async fn all_at_once(engine: &LocalEngine, requests: &[GenerateRequest]) -> Vec<
                 EngineEvent::Prompt(event) => said.prompt = event.logprobs.unwrap_or_default(),
                 EngineEvent::Token(event) => said.choices[event.choice.index()].push((event.token, event.logprobs)),
                 EngineEvent::Failed(event) => panic!("{}", event.error),
+                EngineEvent::Reserved(_) | EngineEvent::Sent(_) => panic!("{event:?}"),
             }
         }
         all.push(said);

@@ -229,6 +229,7 @@ impl World {
                 };
                 assert_eq!(token.finish, finish);
             }
+            EngineEvent::Reserved(_) | EngineEvent::Sent(_) => panic!("{event:?}"),
             EngineEvent::Failed(failed) => {
                 assert_eq!(failed.error.fault, Fault::Engine);
                 assert_eq!(stream.request.sampling.seed, fake::POISONED_SEED);

@@ -33,6 +33,7 @@ async fn read(mut stream: TokenStream, choices: usize) -> Result<Vec<Vec<Option<
             EngineEvent::Prompt(_) => {}
             EngineEvent::Token(event) => tokens[event.choice.index()].push(Some(event.token)),
             EngineEvent::Failed(event) => return Err(event.error),
+            EngineEvent::Reserved(_) | EngineEvent::Sent(_) => panic!("{event:?}"),
         }
     }
     Ok(tokens)
@@ -54,7 +55,7 @@ async fn streams_of_all_requests_are_exact_and_end() {
     let requests: Vec<_> = (0..20).map(|id| request(id, 1 + 13 * id as u32, 1 + id as usize % 3, 40)).collect();
     let mut streams = Vec::new();
     for request in &requests {
-        streams.push(engine.start_generate(request.clone()).await.unwrap());
+        streams.push(engine.start_generate(request.clone(), None).await.unwrap());
     }
     for (request, stream) in requests.iter().zip(streams) {
         let expected: Vec<_> = request
@@ -72,7 +73,7 @@ async fn a_request_for_its_prompt_only_ends_with_it() {
     let engine = LocalEngine::new(engine(8));
     let mut asked = request(1, 10, 1, 0);
     asked.prompt_logprobs = Some(0);
-    let mut stream = engine.start_generate(asked).await.unwrap();
+    let mut stream = engine.start_generate(asked, None).await.unwrap();
     let Some(EngineEvent::Prompt(prompt)) = stream.next().await else { panic!("no prompt") };
     assert_eq!(prompt.logprobs.unwrap().len(), 9);
     assert!(stream.next().await.is_none());
@@ -82,9 +83,9 @@ async fn a_request_for_its_prompt_only_ends_with_it() {
 async fn dropping_a_stream_or_a_session_frees_everything() {
     let handle = engine(4000);
     let (first, second) = (LocalEngine::new(handle.clone()), LocalEngine::new(handle.clone()));
-    let mut endless = first.start_generate(request(1, 50, 2, 90_000)).await.unwrap();
+    let mut endless = first.start_generate(request(1, 50, 2, 90_000), None).await.unwrap();
     // Both sessions may use the same id.
-    let mut other = second.start_generate(request(1, 60, 1, 90_000)).await.unwrap();
+    let mut other = second.start_generate(request(1, 60, 1, 90_000), None).await.unwrap();
     assert!(endless.next().await.is_some() && other.next().await.is_some());
     drop(endless);
     eventually("the first request is gone", || handle.report().counters.aborted == 1).await;
@@ -100,7 +101,7 @@ async fn a_session_whose_reader_is_gone_is_closed() {
     let handle = engine(4000);
     let (outbox, replies) = mpsc::unbounded_channel();
     let session = handle.open_session(outbox);
-    handle.send(session, Command::Generate(Box::new(request(1, 5, 1, 90_000)))).unwrap();
+    handle.send(session, Command::Generate { request: Box::new(request(1, 5, 1, 90_000)), reservation: None }).unwrap();
     drop(replies);
     eventually("its request is gone", || handle.report().counters.aborted == 1).await;
 }
@@ -109,9 +110,9 @@ async fn a_session_whose_reader_is_gone_is_closed() {
 async fn a_reader_that_does_not_read_holds_nobody_up() {
     let handle = engine(400);
     let engine = LocalEngine::new(handle.clone());
-    let slow = engine.start_generate(request(1, 5, 1, 2000)).await.unwrap();
+    let slow = engine.start_generate(request(1, 5, 1, 2000), None).await.unwrap();
     let quick = request(2, 5, 1, 20);
-    let stream = engine.start_generate(quick.clone()).await.unwrap();
+    let stream = engine.start_generate(quick.clone(), None).await.unwrap();
     assert_eq!(read(stream, 1).await.unwrap()[0].len(), 20);
     eventually("the unread one ends", || handle.report().counters.finished == 2).await;
     assert_eq!(read(slow, 1).await.unwrap()[0].len(), 2000, "all of it was kept");
@@ -121,7 +122,7 @@ async fn a_reader_that_does_not_read_holds_nobody_up() {
 async fn an_idle_engine_does_nothing() {
     let handle = engine(8);
     let engine = LocalEngine::new(handle.clone());
-    read(engine.start_generate(request(1, 5, 1, 3)).await.unwrap(), 1).await.unwrap();
+    read(engine.start_generate(request(1, 5, 1, 3), None).await.unwrap(), 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let before = handle.report();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -132,22 +133,22 @@ async fn an_idle_engine_does_nothing() {
 async fn draining_finishes_what_runs_and_refuses_what_is_new() {
     let handle = engine(400);
     let engine = LocalEngine::new(handle.clone());
-    let mut running = engine.start_generate(request(1, 5, 1, 12_000)).await.unwrap();
+    let mut running = engine.start_generate(request(1, 5, 1, 12_000), None).await.unwrap();
     running.next().await.unwrap();
     handle.drain();
-    let refused = read(engine.start_generate(request(2, 5, 1, 3)).await.unwrap(), 1).await.unwrap_err();
+    let refused = read(engine.start_generate(request(2, 5, 1, 3), None).await.unwrap(), 1).await.unwrap_err();
     assert_eq!((refused.fault, refused.retry), (Fault::Capacity, Retry::Elsewhere));
     assert_eq!(read(running, 1).await.unwrap()[0].len(), 12_000);
     handle.ended().await.unwrap();
     assert!(!engine.is_alive());
-    assert!(engine.start_generate(request(3, 5, 1, 3)).await.is_err());
+    assert!(engine.start_generate(request(3, 5, 1, 3), None).await.is_err());
 }
 
 #[tokio::test]
 async fn stopping_fails_what_runs_so_that_it_can_go_on_elsewhere() {
     let handle = engine(4000);
     let engine = LocalEngine::new(handle.clone());
-    let mut running = engine.start_generate(request(1, 5, 1, 90_000)).await.unwrap();
+    let mut running = engine.start_generate(request(1, 5, 1, 90_000), None).await.unwrap();
     running.next().await.unwrap();
     handle.stop();
     let error = read(running, 1).await.unwrap_err();
@@ -161,15 +162,17 @@ async fn a_failing_backend_fails_all_requests_and_ends_the_engine() {
     model.fail_at_slots = Some(3);
     let handle = start(model);
     let engine = LocalEngine::new(handle.clone());
-    let streams =
-        [engine.start_generate(request(1, 5, 1, 12_000)).await, engine.start_generate(request(2, 5, 2, 12_000)).await];
+    let streams = [
+        engine.start_generate(request(1, 5, 1, 12_000), None).await,
+        engine.start_generate(request(2, 5, 2, 12_000), None).await,
+    ];
     for stream in streams {
         let error = read(stream.unwrap(), 2).await.unwrap_err();
         assert_eq!((error.fault, error.retry), (Fault::Engine, Retry::Elsewhere));
         assert_eq!(error.message, "the engine failed: device: unplugged");
     }
     assert!(matches!(handle.ended().await, Err(EngineError::Backend(_))));
-    let refused = engine.start_generate(request(3, 5, 1, 3)).await.err().unwrap();
+    let refused = engine.start_generate(request(3, 5, 1, 3), None).await.err().unwrap();
     assert_eq!(refused.retry, Retry::Elsewhere);
 }
 

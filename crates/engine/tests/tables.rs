@@ -110,7 +110,11 @@ impl World {
                     let tokens = [&*request.prompt, &request.outputs[choice.index()]].concat();
                     self.tokens.insert(format!("{name}/{choice}"), tokens);
                 }
-                self.scheduler.apply(SESSION, Command::Generate(Box::new(request)), &mut events);
+                self.scheduler.apply(
+                    SESSION,
+                    Command::Generate { request: Box::new(request), reservation: None },
+                    &mut events,
+                );
             }
             ["abort", name] => self.scheduler.apply(SESSION, Command::Abort(id(name)), &mut events),
             ["step"] => return self.step(),
@@ -241,6 +245,8 @@ fn show_event(SessionEvent { event, .. }: SessionEvent) -> String {
             let finish = event.finish.map_or(String::new(), |finish| format!(" {finish:?}"));
             format!("=> r{}/{} #{} {}{finish}", event.request, event.choice, event.index, event.token)
         }
+        EngineEvent::Reserved(event) => format!("=> r{} reserved from {}", event.request, event.matched),
+        EngineEvent::Sent(event) => format!("=> r{} sent {}", event.request, event.verified_tokens),
         EngineEvent::Failed(event) => {
             format!("=> r{} failed, {:?} {:?}: {}", event.request, event.error.fault, event.error.retry, event.error)
         }

@@ -71,6 +71,8 @@ impl PromptRun {
             match self.events.as_mut()?.next().await {
                 Some(EngineEvent::Prompt(event)) => self.prompt_is_computed(event),
                 Some(EngineEvent::Token(event)) => self.accept(event),
+                // Answers to calls that come before a generation.
+                Some(EngineEvent::Reserved(_) | EngineEvent::Sent(_)) => {}
                 Some(EngineEvent::Failed(event)) => return Some(Err(self.fail(event.error))),
                 None => return Some(Err(self.fail(ServeError::engine("the engine vanished during the answer")))),
             }

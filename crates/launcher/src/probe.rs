@@ -28,11 +28,11 @@ async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
         logprobs: None,
         prompt_logprobs: None,
     };
-    let mut stream = engine.start_generate(request).await?;
+    let mut stream = engine.start_generate(request, None).await?;
     loop {
         match stream.next().await {
             Some(EngineEvent::Token(_)) => return Ok(()),
-            Some(EngineEvent::Prompt(_)) => {}
+            Some(EngineEvent::Prompt(_) | EngineEvent::Reserved(_) | EngineEvent::Sent(_)) => {}
             Some(EngineEvent::Failed(failed)) => return Err(failed.error),
             None => return Err(ServeError::engine("the engine vanished")),
         }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError};
-use futures_util::future::BoxFuture;
+use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
@@ -18,14 +19,14 @@ use crate::message::Message;
 use crate::open_requests::OpenRequests;
 use crate::outbox::write_queue;
 use crate::secret::Secret;
-use crate::{Command, Engine, StepReply, TokenStream};
+use crate::{Caller, Command, CommandSink, Destination, Engine, Reservation, Sent, StepReply, TokenStream};
 
 /// Dropping it closes the connection, and with it every request that is still open.
 pub struct SessionClient {
     info: EngineInfo,
     open: Arc<OpenRequests>,
-    /// Holds at most a generate and an abort for each open request, so it needs no bound of its own.
-    commands: mpsc::UnboundedSender<Command>,
+    /// Its queue holds a few commands for each open request at most, so it needs no bound of its own.
+    caller: Caller<mpsc::UnboundedSender<Command>>,
     connection: JoinHandle<()>,
 }
 
@@ -37,7 +38,7 @@ impl SessionClient {
         let (commands, queue) = mpsc::unbounded_channel();
         let open = Arc::new(OpenRequests::default());
         let connection = tokio::spawn(run(stream, queue, Arc::clone(&open), address));
-        Ok(Self { info, open, commands, connection })
+        Ok(Self { info, caller: Caller::new(commands, Arc::clone(&open)), open, connection })
     }
 
     /// Waits until the engine is known to be gone.
@@ -59,26 +60,31 @@ impl Engine for SessionClient {
         self.open.is_alive()
     }
 
-    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
-        let started = self.start(request);
-        Box::pin(async { started })
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+        self.caller.prep_recv(request, end, None)
+    }
+
+    fn remote_send(
+        &self,
+        request: &GenerateRequest,
+        to: &Destination,
+        range: TokenRange,
+    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+        self.caller.remote_send(request, to, range)
+    }
+
+    fn start_generate(
+        &self,
+        request: GenerateRequest,
+        handoff: Option<(Reservation, Option<Sent>)>,
+    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+        ready(self.caller.start_generate(request, handoff)).boxed()
     }
 }
 
-impl SessionClient {
-    fn start(&self, request: GenerateRequest) -> Result<TokenStream, ServeError> {
-        let (id, attempt) = (request.id, request.attempt);
-        let events = self.open.register(&request)?;
-        if self.commands.send(Command::Generate(Box::new(request))).is_err() {
-            return Err(SessionError::Closed.into());
-        }
-        let (open, commands) = (Arc::clone(&self.open), self.commands.clone());
-        Ok(TokenStream::new(id, events, move |id| {
-            if open.forget(id, attempt) {
-                // A closed queue means a closed connection, which aborts more thoroughly.
-                let _ = commands.send(Command::Abort(id));
-            }
-        }))
+impl CommandSink for mpsc::UnboundedSender<Command> {
+    fn send(&self, command: Command) -> Result<(), ServeError> {
+        Self::send(self, command).map_err(|_| SessionError::Closed.into())
     }
 }
 

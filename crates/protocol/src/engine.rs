@@ -1,10 +1,22 @@
 //! The one seam between routers and engines. A session client, an in-process engine and a simulated engine all stand
 //! behind [`Engine`]; a router cannot tell them apart.
 
-use baton_core::{EngineEvent, EngineInfo, EngineReport, GenerateRequest, RequestId, ServeError};
+use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
 
+use crate::{Destination, Reservation, Sent, TokenStream};
+
+/// Three calls, from which a router composes any way of serving a request:
+///
+/// ```text
+///   decode engine    prep_recv ─▶ Reservation ─────────────┬──▶ start_generate ─▶ TokenStream
+///   prefill engine                  └─▶ remote_send ─▶ Sent ┘
+/// ```
+///
+/// `start_generate` alone is plain serving; `prep_recv` and `remote_send` without it move a prompt's KV into the receiver's
+/// prefix cache. All calls of one attempt carry the same request id and attempt.
+///
+/// Calls are made when the method is called; the futures only wait for the answer. Dropping a future aborts its call.
 pub trait Engine: Send + Sync {
     fn info(&self) -> &EngineInfo;
 
@@ -14,40 +26,24 @@ pub trait Engine: Send + Sync {
     /// `false` once the engine is known to be gone: it never comes back under this handle.
     fn is_alive(&self) -> bool;
 
-    /// Computes the prompt, then decodes. Events arrive on the stream; dropping it aborts the request within one step.
-    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>>;
-}
+    /// Reserves pages for the KV of `prompt[..end]` as far as it is not cached. `end` may be the prompt's length.
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>>;
 
-/// Events of one request, in order. Ends after the last choice's last token (with nothing to generate: after `Prompt`) or
-/// after `Failed`; an end without any of these means that the engine vanished.
-pub struct TokenStream {
-    events: mpsc::UnboundedReceiver<EngineEvent>,
-    _abort: AbortOnDrop,
-}
+    /// Computes the KV of `prompt[..range.end]` and hands `range` to another engine's reservation, layer by layer. Answers
+    /// when the receiver has verified it. What lies below the reservation's `matched` is computed but not taken.
+    fn remote_send(
+        &self,
+        request: &GenerateRequest,
+        to: &Destination,
+        range: TokenRange,
+    ) -> BoxFuture<'_, Result<Sent, ServeError>>;
 
-impl TokenStream {
-    /// `on_drop` is called once, when the stream is dropped, whether or not the request has ended.
-    pub fn new(
-        request: RequestId,
-        events: mpsc::UnboundedReceiver<EngineEvent>,
-        on_drop: impl FnOnce(RequestId) + Send + Sync + 'static,
-    ) -> Self {
-        Self { events, _abort: AbortOnDrop(Some((request, Box::new(on_drop)))) }
-    }
-
-    pub async fn next(&mut self) -> Option<EngineEvent> {
-        self.events.recv().await
-    }
-}
-
-type OnDrop = Box<dyn FnOnce(RequestId) + Send + Sync>;
-
-struct AbortOnDrop(Option<(RequestId, OnDrop)>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        if let Some((request, on_drop)) = self.0.take() {
-            on_drop(request);
-        }
-    }
+    /// Computes what of the prompt is not there, then decodes. With a reservation but nothing `Sent` yet it first waits for
+    /// the KV to arrive, until it has, or [`TokenStream::expect_no_more`]. Events arrive on the stream; dropping it aborts
+    /// the request within one step.
+    fn start_generate(
+        &self,
+        request: GenerateRequest,
+        handoff: Option<(Reservation, Option<Sent>)>,
+    ) -> BoxFuture<'_, Result<TokenStream, ServeError>>;
 }

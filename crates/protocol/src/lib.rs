@@ -4,6 +4,7 @@
 //! listening side of it: one connection per router and engine, all requests on it, one frame per step. The end of the
 //! connection is the end of its requests, on both sides.
 
+mod caller;
 mod client;
 mod command;
 mod engine;
@@ -14,14 +15,19 @@ mod host;
 mod message;
 mod open_requests;
 mod outbox;
+mod reservation;
 mod secret;
 mod server;
+mod token_stream;
 
+pub use caller::{Caller, CommandSink};
 pub use client::SessionClient;
-pub use command::{Command, StepReply};
-pub use engine::{Engine, TokenStream};
+pub use command::{Command, PrepRecv, RemoteSend, StepReply};
+pub use engine::Engine;
 pub use error::{FrameError, SessionError};
 pub use host::{SessionHost, SessionId};
 pub use open_requests::OpenRequests;
+pub use reservation::{Destination, Reservation, Sent};
 pub use secret::Secret;
 pub use server::serve_sessions;
+pub use token_stream::TokenStream;

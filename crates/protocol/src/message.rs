@@ -70,27 +70,42 @@ impl Message for StepReply {
 
 impl Command {
     pub(crate) fn encode(mut self, out: &mut Vec<u8>) -> Result<(), FrameError> {
-        let prompt = match &mut self {
-            Self::Generate(request) => std::mem::replace(&mut request.prompt, Arc::from([])),
-            Self::Abort(_) => Arc::from([]),
-        };
-        write_frame(out, Kind::Command, &header(&self)?, prompt.iter().map(|token| token.0))
+        let prompt = self.prompt_mut().map_or_else(|| Arc::from([]), std::mem::take);
+        let bulk: &[TokenId] = if self.refers_to_prompt() { &[] } else { &prompt };
+        write_frame(out, Kind::Command, &header(&self)?, bulk.iter().map(|token| token.0))
     }
 
     pub(crate) fn decode(frame: Frame) -> Result<Self, FrameError> {
         let frame = frame.expect(Kind::Command)?;
-        let mut command = parse(&frame.header)?;
-        match &mut command {
-            Self::Generate(request) => {
-                let (tokens, rest) = frame.bulk.as_chunks();
-                if !rest.is_empty() {
-                    return Err(FrameError::Bulk(frame.bulk.len()));
-                }
-                request.prompt = tokens.iter().map(|bytes| TokenId(u32::from_le_bytes(*bytes))).collect();
-            }
-            Self::Abort(_) => no_bulk(&frame)?,
+        let mut command: Self = parse(&frame.header)?;
+        if command.refers_to_prompt() {
+            no_bulk(&frame)?;
         }
+        let Some(prompt) = command.prompt_mut() else {
+            no_bulk(&frame)?;
+            return Ok(command);
+        };
+        let (tokens, rest) = frame.bulk.as_chunks();
+        if !rest.is_empty() {
+            return Err(FrameError::Bulk(frame.bulk.len()));
+        }
+        *prompt = tokens.iter().map(|bytes| TokenId(u32::from_le_bytes(*bytes))).collect();
         Ok(command)
+    }
+
+    /// What travels as the bulk part.
+    fn prompt_mut(&mut self) -> Option<&mut Arc<[TokenId]>> {
+        match self {
+            Self::PrepRecv(call) => Some(&mut call.prompt),
+            Self::RemoteSend(call) => Some(&mut call.prompt),
+            Self::Generate { request, .. } => Some(&mut request.prompt),
+            Self::Release(_) | Self::Abort(_) => None,
+        }
+    }
+
+    /// The engine has the prompt already, with the reservation.
+    fn refers_to_prompt(&self) -> bool {
+        matches!(self, Self::Generate { reservation: Some(_), .. })
     }
 }
 
@@ -112,13 +127,14 @@ fn no_bulk(frame: &Frame) -> Result<(), FrameError> {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams};
+    use baton_core::{Attempt, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange};
 
     use super::*;
     use crate::frame::{FrameLimits, PREFIX_BYTES, read_frame};
+    use crate::{PrepRecv, RemoteSend};
 
-    fn generate() -> Command {
-        Command::Generate(Box::new(GenerateRequest {
+    fn request() -> GenerateRequest {
+        GenerateRequest {
             id: RequestId(3),
             attempt: Attempt(1),
             prompt: [1, 70_000, u32::MAX].map(TokenId).into(),
@@ -128,7 +144,25 @@ mod tests {
             limits: Limits { max_tokens: 9, min_tokens: 0, stop_tokens: vec![TokenId(0)] },
             logprobs: Some(2),
             prompt_logprobs: None,
-        }))
+        }
+    }
+
+    fn generate() -> Command {
+        Command::Generate { request: Box::new(request()), reservation: None }
+    }
+
+    fn commands() -> [Command; 5] {
+        let GenerateRequest { id: request, attempt, prompt, .. } = request();
+        let prep_recv = PrepRecv { request, attempt, prompt: Arc::clone(&prompt), end: 2, lease_ms: Some(500) };
+        let range = TokenRange::up_to(2);
+        let remote_send = RemoteSend { request, attempt, prompt, range, target: vec![0, 255] };
+        [
+            generate(),
+            Command::PrepRecv(Box::new(prep_recv)),
+            Command::RemoteSend(Box::new(remote_send)),
+            Command::Release(ReservationId(u64::MAX)),
+            Command::Abort(RequestId(u64::MAX)),
+        ]
     }
 
     async fn frame_of(command: Command) -> Frame {
@@ -139,9 +173,24 @@ mod tests {
 
     #[tokio::test]
     async fn commands_survive_the_wire() {
-        for command in [generate(), Command::Abort(RequestId(u64::MAX))] {
+        for command in commands() {
             assert_eq!(Command::decode(frame_of(command.clone()).await).unwrap(), command);
         }
+    }
+
+    #[tokio::test]
+    async fn with_a_reservation_the_prompt_is_not_sent_again() {
+        let reservation = Some(ReservationId(7));
+        let mut frame = frame_of(Command::Generate { request: Box::new(request()), reservation }).await;
+        assert_eq!(frame.bulk, []);
+        let referring = GenerateRequest { prompt: Arc::from([]), ..request() };
+        let wanted = Command::Generate { request: Box::new(referring), reservation };
+        assert_eq!(
+            Command::decode(Frame { header: frame.header.clone(), ..frame_of(wanted.clone()).await }),
+            Ok(wanted)
+        );
+        frame.bulk = vec![0; 4];
+        assert_eq!(Command::decode(frame), Err(FrameError::Bulk(4)));
     }
 
     #[tokio::test]
@@ -153,7 +202,12 @@ mod tests {
 
     #[tokio::test]
     async fn damaged_headers_are_errors_or_other_commands_never_panics() {
-        let frame = frame_of(generate()).await;
+        for command in commands() {
+            damage(&frame_of(command).await);
+        }
+    }
+
+    fn damage(frame: &Frame) {
         let decode = |header: Vec<u8>| Command::decode(Frame { kind: Kind::Command, header, bulk: frame.bulk.clone() });
         for cut in 0..frame.header.len() {
             assert!(decode(frame.header[..cut].to_vec()).is_err(), "cut at {cut}");

@@ -1,9 +1,10 @@
-//! Which streams are open on a session, and where each event of a step reply goes.
+//! Which streams are open on a session, and where each event of a step reply goes. A call with a single answer is a stream
+//! that ends with it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_core::{Attempt, EngineEvent, EngineReport, GenerateRequest, RequestId, ServeError};
+use baton_core::{Attempt, EngineEvent, EngineReport, RequestId, ServeError};
 use tokio::sync::{mpsc, watch};
 
 use crate::StepReply;
@@ -22,30 +23,37 @@ struct State {
     streams: BTreeMap<RequestId, Open>,
 }
 
+pub(crate) type Events = mpsc::UnboundedReceiver<EngineEvent>;
+
 struct Open {
     attempt: Attempt,
-    unfinished_choices: usize,
+    /// Choices that have not ended; the single answer of a call counts as one.
+    unfinished: usize,
     events: mpsc::UnboundedSender<EngineEvent>,
 }
 
 impl OpenRequests {
     /// The stream of a request's events. Ends when the request does, and when the session does.
-    pub fn register(&self, request: &GenerateRequest) -> Result<mpsc::UnboundedReceiver<EngineEvent>, ServeError> {
+    pub(crate) fn register(
+        &self,
+        request: RequestId,
+        attempt: Attempt,
+        unfinished: usize,
+    ) -> Result<Events, ServeError> {
         let mut state = self.lock();
         if !self.is_alive() {
             return Err(SessionError::Closed.into());
         }
-        if state.streams.contains_key(&request.id) {
-            return Err(ServeError::engine(format!("request {} is already open on this session", request.id)));
+        if state.streams.contains_key(&request) {
+            return Err(ServeError::engine(format!("request {request} is already open on this session")));
         }
         let (events, stream) = mpsc::unbounded_channel();
-        let unfinished_choices = request.unfinished_choices().count();
-        state.streams.insert(request.id, Open { attempt: request.attempt, unfinished_choices, events });
+        state.streams.insert(request, Open { attempt, unfinished, events });
         Ok(stream)
     }
 
     /// `true` when the request was still open.
-    pub fn forget(&self, request: RequestId, attempt: Attempt) -> bool {
+    pub(crate) fn forget(&self, request: RequestId, attempt: Attempt) -> bool {
         let mut state = self.lock();
         let open = state.streams.get(&request).is_some_and(|open| open.attempt == attempt);
         if open {
@@ -99,12 +107,12 @@ impl State {
         match &event {
             EngineEvent::Prompt(_) => {}
             EngineEvent::Token(token) if token.finish.is_none() => {}
-            EngineEvent::Token(_) => open.unfinished_choices = open.unfinished_choices.saturating_sub(1),
-            EngineEvent::Failed(_) => open.unfinished_choices = 0,
+            EngineEvent::Token(_) => open.unfinished = open.unfinished.saturating_sub(1),
+            EngineEvent::Reserved(_) | EngineEvent::Sent(_) | EngineEvent::Failed(_) => open.unfinished = 0,
         }
         // The reader may have gone in this moment; its abort follows.
         let _ = open.events.send(event);
-        if open.unfinished_choices == 0 {
+        if open.unfinished == 0 {
             self.streams.remove(&request);
         }
     }

@@ -85,12 +85,9 @@ async fn read_commands(
     let mut input = BufReader::with_capacity(64 << 10, input);
     while let Some(frame) = read_frame(&mut input, FrameLimits::SESSION).await? {
         let command = Command::decode(frame)?;
-        let generate = match &command {
-            Command::Generate(request) => Some((request.id, request.attempt)),
-            Command::Abort(_) => None,
-        };
+        let opens = command.opens();
         if let Err(error) = session.host.send(session.id, command)
-            && let Some((request, attempt)) = generate
+            && let Some((request, attempt)) = opens
             && let Some(outbox) = refusals.upgrade()
         {
             // A closed queue is seen by its reader.

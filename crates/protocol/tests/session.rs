@@ -46,7 +46,7 @@ impl SessionHost for Host {
     }
 
     fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
-        if matches!(&command, Command::Generate(request) if request.prompt.is_empty()) {
+        if matches!(&command, Command::Generate { request, .. } if request.prompt.is_empty()) {
             return Err(ServeError::caller("the prompt is empty").about("prompt"));
         }
         self.seen.send(Seen::Sent(session, command)).unwrap();
@@ -140,10 +140,13 @@ async fn requests_share_a_connection_and_each_gets_its_own_events() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
     assert_eq!(*client.info(), info());
-    let mut one = client.start_generate(request(1, 1, &[5, 6])).await.unwrap();
-    let mut two = client.start_generate(request(2, 2, &[7])).await.unwrap();
+    let mut one = client.start_generate(request(1, 1, &[5, 6]), None).await.unwrap();
+    let mut two = client.start_generate(request(2, 2, &[7]), None).await.unwrap();
     for expected in [request(1, 1, &[5, 6]), request(2, 2, &[7])] {
-        assert_eq!(engine.next().await, Seen::Sent(SessionId(0), Command::Generate(Box::new(expected))));
+        assert_eq!(
+            engine.next().await,
+            Seen::Sent(SessionId(0), Command::Generate { request: Box::new(expected), reservation: None })
+        );
     }
     let end = Some(FinishReason::Length);
     engine.reply(0, 1, vec![token(1, 0, 0, None), token(2, 1, 0, end), token(2, 0, 0, None)]);
@@ -160,15 +163,15 @@ async fn requests_share_a_connection_and_each_gets_its_own_events() {
     assert_eq!(client.report().sequence, 2);
     // Ended requests need no abort: the next thing the host sees is a new request.
     drop((one, two));
-    let _three = client.start_generate(request(3, 1, &[1])).await.unwrap();
-    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate(_))));
+    let _three = client.start_generate(request(3, 1, &[1]), None).await.unwrap();
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate { .. })));
 }
 
 #[tokio::test]
 async fn older_reports_do_not_replace_newer_ones() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    let mut stream = client.start_generate(request(1, 1, &[1])).await.unwrap();
+    let mut stream = client.start_generate(request(1, 1, &[1]), None).await.unwrap();
     engine.next().await;
     engine.reply(0, 9, vec![]);
     engine.reply(0, 3, vec![token(1, 0, 0, None)]);
@@ -180,7 +183,7 @@ async fn older_reports_do_not_replace_newer_ones() {
 async fn dropping_a_stream_aborts_its_request() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    drop(client.start_generate(request(4, 1, &[1])).await.unwrap());
+    drop(client.start_generate(request(4, 1, &[1]), None).await.unwrap());
     engine.next().await;
     assert_eq!(engine.next().await, Seen::Sent(SessionId(0), Command::Abort(RequestId(4))));
 }
@@ -189,11 +192,11 @@ async fn dropping_a_stream_aborts_its_request() {
 async fn a_refused_command_fails_its_request_only() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    let mut refused = client.start_generate(request(1, 1, &[])).await.unwrap();
+    let mut refused = client.start_generate(request(1, 1, &[]), None).await.unwrap();
     let Some(EngineEvent::Failed(failed)) = next(&mut refused).await else { panic!("not refused") };
     assert_eq!(failed.error, ServeError::caller("the prompt is empty").about("prompt"));
     assert_eq!(next(&mut refused).await, None);
-    let mut served = client.start_generate(request(2, 1, &[1])).await.unwrap();
+    let mut served = client.start_generate(request(2, 1, &[1]), None).await.unwrap();
     engine.next().await;
     engine.reply(0, 1, vec![token(2, 0, 0, None)]);
     assert_eq!(next(&mut served).await, Some(token(2, 0, 0, None)));
@@ -204,8 +207,8 @@ async fn the_end_of_the_engine_ends_all_streams() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
     let mut streams = [
-        client.start_generate(request(1, 1, &[1])).await.unwrap(),
-        client.start_generate(request(2, 1, &[1])).await.unwrap(),
+        client.start_generate(request(1, 1, &[1]), None).await.unwrap(),
+        client.start_generate(request(2, 1, &[1]), None).await.unwrap(),
     ];
     for _ in 0..2 {
         engine.next().await;
@@ -217,14 +220,14 @@ async fn the_end_of_the_engine_ends_all_streams() {
     }
     assert!(!client.is_alive());
     timeout(Duration::from_secs(10), client.closed()).await.expect("not told");
-    assert!(client.start_generate(request(3, 1, &[1])).await.is_err());
+    assert!(client.start_generate(request(3, 1, &[1]), None).await.is_err());
 }
 
 #[tokio::test]
 async fn a_host_that_drops_its_outbox_ends_the_session_after_its_last_reply() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    let mut stream = client.start_generate(request(1, 1, &[1])).await.unwrap();
+    let mut stream = client.start_generate(request(1, 1, &[1]), None).await.unwrap();
     engine.next().await;
     engine.reply(0, 1, vec![token(1, 0, 0, None)]);
     engine.outboxes.lock().unwrap().clear();
@@ -237,7 +240,7 @@ async fn a_host_that_drops_its_outbox_ends_the_session_after_its_last_reply() {
 async fn the_end_of_the_router_closes_its_session_and_no_other() {
     let mut engine = Fixture::start().await;
     let (one, two) = (engine.connect().await, engine.connect().await);
-    let _stream = one.start_generate(request(1, 1, &[1])).await.unwrap();
+    let _stream = one.start_generate(request(1, 1, &[1]), None).await.unwrap();
     engine.next().await;
     drop(one);
     assert_eq!(engine.next().await, Seen::Closed(SessionId(0)));

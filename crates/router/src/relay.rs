@@ -91,6 +91,9 @@ impl Relay {
             EngineEvent::Prompt(event) => self.tell_prompt(event),
             EngineEvent::Token(event) => self.tell_token(event)?,
             EngineEvent::Failed(event) => return Err(event.error),
+            EngineEvent::Reserved(_) | EngineEvent::Sent(_) => {
+                return Err(ServeError::engine("the engine answered a generation as if it were another call"));
+            }
         }
         self.patience.progressed();
         Ok(())

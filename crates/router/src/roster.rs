@@ -80,7 +80,7 @@ impl Pick {
 
     pub async fn start_generate(self, request: GenerateRequest) -> Result<Leg, ServeError> {
         let load = LoadGuard::hold(&self.load, &request);
-        let stream = self.engine.start_generate(request).await?;
+        let stream = self.engine.start_generate(request, None).await?;
         Ok(Leg { engine: self.id, stream, load })
     }
 

@@ -9,15 +9,21 @@ use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 impl Scheduler {
     pub fn apply(&mut self, session: SessionId, command: Command, events: &mut Vec<SessionEvent>) {
-        match command {
-            Command::Generate(asked) => {
-                let (request, attempt) = (asked.id, asked.attempt);
-                if let Err(error) = self.generate(session, *asked) {
-                    let event = EngineEvent::Failed(FailedEvent { request, attempt, error });
-                    events.push(SessionEvent { session, event });
-                }
+        let opens = command.opens();
+        let applied = match command {
+            Command::Generate { request, reservation: None } => self.generate(session, *request),
+            Command::Generate { reservation: Some(_), .. } | Command::PrepRecv(_) | Command::RemoteSend(_) => {
+                Err(ServeError::engine("this engine does not hand KV over"))
             }
-            Command::Abort(request) => self.abort(session, request),
+            Command::Release(_) => Ok(()),
+            Command::Abort(request) => {
+                self.abort(session, request);
+                Ok(())
+            }
+        };
+        if let (Err(error), Some((request, attempt))) = (applied, opens) {
+            let event = EngineEvent::Failed(FailedEvent { request, attempt, error });
+            events.push(SessionEvent { session, event });
         }
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use baton_core::{
     Candidate, Choice, EngineCounters, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason,
-    GenerateRequest, PromptEvent, ServeError, TokenEvent, TokenId, TokenLogprobs,
+    GenerateRequest, PromptEvent, ServeError, TokenEvent, TokenId, TokenLogprobs, TokenRange,
 };
-use baton_protocol::{Engine, TokenStream};
+use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_text::{SpecialTokens, Tokenizer};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
@@ -66,7 +66,24 @@ impl Engine for DrivenEngine {
         true
     }
 
-    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+        Box::pin(async { Err(ServeError::engine("hands nothing over")) })
+    }
+
+    fn remote_send(
+        &self,
+        _: &GenerateRequest,
+        _: &Destination,
+        _: TokenRange,
+    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+        Box::pin(async { Err(ServeError::engine("hands nothing over")) })
+    }
+
+    fn start_generate(
+        &self,
+        request: GenerateRequest,
+        _: Option<(Reservation, Option<Sent>)>,
+    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let (tell_dropped, dropped) = oneshot::channel();
         let stream = TokenStream::new(request.id, receiver, move |_| {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use baton_core::{
     Attempt, Choice, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason, GenerateRequest,
-    Limits, PromptEvent, RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
+    Limits, PromptEvent, RequestId, SamplingParams, ServeError, TokenEvent, TokenId, TokenRange,
 };
-use baton_protocol::{Engine, TokenStream};
+use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_router::{Fleet, Role};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -128,7 +128,24 @@ impl Engine for Scripted {
         !self.dead.load(Ordering::Relaxed)
     }
 
-    fn start_generate(&self, request: GenerateRequest) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+        unimplemented!()
+    }
+
+    fn remote_send(
+        &self,
+        _: &GenerateRequest,
+        _: &Destination,
+        _: TokenRange,
+    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+        unimplemented!()
+    }
+
+    fn start_generate(
+        &self,
+        request: GenerateRequest,
+        _: Option<(Reservation, Option<Sent>)>,
+    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
         let act = self.acts.lock().unwrap().pop_front().unwrap_or(Act::Serve);
         let started = if let Act::Refuse(error) = act {
             Err(error)
@@ -187,6 +204,7 @@ pub(crate) async fn read(mut stream: TokenStream, choices: usize) -> (Vec<Vec<To
                 output.push(event.token);
             }
             EngineEvent::Failed(event) => failure = Some(event.error),
+            EngineEvent::Reserved(_) | EngineEvent::Sent(_) => unreachable!("{event:?}"),
         }
     }
     (outputs, prompts, failure)
