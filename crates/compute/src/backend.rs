@@ -1,6 +1,9 @@
 //! The seam between the step loop and the hardware.
 
+use std::sync::Arc;
+
 use baton_core::{TokenId, TokenLogprobs};
+use baton_fabric::KvPool;
 use thiserror::Error;
 
 use crate::plan::{SlotId, StepPlan};
@@ -14,6 +17,11 @@ pub trait Backend: Send {
 
     /// Waits for a step and writes its results over `output`.
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError>;
+
+    /// The memory behind its pages, for hand-offs to and from other engines. `None` when it cannot be shared.
+    fn kv_pool(&self) -> Option<Arc<KvPool>> {
+        None
+    }
 }
 
 /// What plans must stay within.

@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId};
+use baton_fabric::KvPool;
 use baton_model::{DecoderSpec, Dtype, Model, Part, TensorView};
 use half::bf16;
 
@@ -194,7 +195,7 @@ impl Backend for CpuBackend {
         let mut output = StepOutput::default();
         if !self.batch.rows.is_empty() {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
-            self.decoder.step(&self.batch, &sampling)?;
+            self.decoder.step(&self.batch, &sampling, plan.on_layer.as_ref())?;
             write_output(&self.batch, &mut self.results, &mut output);
         }
         self.slots.release(plan)?;
@@ -211,5 +212,9 @@ impl Backend for CpuBackend {
             }
             _ => Err(ComputeError::Contract("steps are collected in the order of their submission".to_owned())),
         }
+    }
+
+    fn kv_pool(&self) -> Option<Arc<KvPool>> {
+        Some(Arc::clone(self.decoder.kv_pool()))
     }
 }

@@ -9,5 +9,5 @@ mod sample;
 
 pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
 pub use cpu::{CpuBackend, CpuOptions, Isa, Progress, StorageDtype};
-pub use plan::{InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
+pub use plan::{InputToken, LayerHook, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};

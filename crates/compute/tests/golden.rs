@@ -90,6 +90,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype) -> Vec<TokenL
         // Backwards, so that a page is not found by its position.
         pages: (0..pages as u32).rev().map(PageId).collect(),
         released: vec![slot],
+        on_layer: None,
     };
     let ticket = backend.submit(&plan).unwrap();
     let mut output = StepOutput::default();

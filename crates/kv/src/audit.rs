@@ -14,6 +14,8 @@ pub enum Discrepancy {
     Holders { page: PageId, recorded: u32, counted: u32 },
     #[error("page {page} with {holders} holders is {listed} times in the free list")]
     FreeList { page: PageId, holders: u32, listed: u32 },
+    #[error("{recorded} pages are reserved on record, {counted} were found")]
+    Reserved { recorded: usize, counted: usize },
     #[error("the prefix cache contradicts itself at page {page}")]
     CachedPage { page: PageId },
     #[error("the prefix cache's totals are not the sums of its pages")]

@@ -8,12 +8,15 @@ use crate::audit::{self, Discrepancy};
 use crate::pages_for;
 use crate::pool::PagePool;
 use crate::prefix::PrefixCache;
+use crate::reservation::{CannotReserve, Reservation};
 use crate::table::PageTable;
 
 /// All pages of one engine.
 pub struct PageLedger {
     pool: PagePool,
     cache: Option<PrefixCache>,
+    /// Own pages of all reservations.
+    reserved: usize,
     evicted_total: u64,
 }
 
@@ -30,6 +33,7 @@ impl PageLedger {
         Self {
             pool: PagePool::new(pages_total),
             cache: prefix_cache.then(|| PrefixCache::new(pages_total)),
+            reserved: 0,
             evicted_total: 0,
         }
     }
@@ -50,6 +54,10 @@ impl PageLedger {
     /// What [`grow`](Self::grow) can draw on.
     pub fn pages_available(&self) -> usize {
         self.pages_free() + self.pages_cached()
+    }
+
+    pub fn pages_reserved(&self) -> usize {
+        self.reserved
     }
 
     pub fn evicted_total(&self) -> u64 {
@@ -98,6 +106,51 @@ impl PageLedger {
         Ok(())
     }
 
+    /// Sets pages aside for positions `[0, end)` of `tokens`: the cached prefix is shared, the rest is new. At most half of
+    /// all pages can be reserved, else engines that wait for each other's KV could fill each other up for good;
+    /// `headroom` pages stay available.
+    pub fn reserve(&mut self, tokens: &[TokenId], end: usize, headroom: usize) -> Result<Reservation, CannotReserve> {
+        // One token more than is wanted, since the last is never matched; the sequence's own last is not matched either.
+        let mut table = self.match_prefix(&tokens[..tokens.len().min(end + 1)]);
+        let shared = table.pages.len();
+        match self.reserve_rest(&mut table, end, headroom) {
+            Ok(()) => {
+                self.reserved += table.pages.len() - shared;
+                Ok(Reservation { table, shared })
+            }
+            Err(error) => {
+                self.release(table);
+                Err(error)
+            }
+        }
+    }
+
+    fn reserve_rest(&mut self, table: &mut PageTable, end: usize, headroom: usize) -> Result<(), CannotReserve> {
+        let wanted = pages_for(end) - table.pages.len();
+        let (reserved, limit) = (self.reserved, self.pages_total() / 2);
+        if reserved + wanted > limit {
+            return Err(CannotReserve::TooMuchReserved { wanted, reserved, limit });
+        }
+        let available = self.pages_available();
+        if wanted + headroom > available {
+            return Err(OutOfPages { wanted: wanted + headroom, available }.into());
+        }
+        Ok(self.grow(table, end)?)
+    }
+
+    /// The pages become a running sequence's. From now on its steps write them, so the fabric must have been told to stop.
+    pub fn take_over(&mut self, reservation: Reservation) -> PageTable {
+        self.reserved -= reservation.own_pages().len();
+        reservation.table
+    }
+
+    /// Nobody will use the reservation. What was verified of it (`tokens`, from position 0 on) goes to the cache.
+    pub fn abandon(&mut self, reservation: Reservation, tokens: &[TokenId]) {
+        let table = self.take_over(reservation);
+        self.insert(tokens, &table);
+        self.release(table);
+    }
+
     /// Offers the computed whole pages of a sequence to the cache; the table keeps holding them. `tokens` are those whose
     /// KV is computed.
     pub fn insert(&mut self, tokens: &[TokenId], table: &PageTable) {
@@ -123,9 +176,19 @@ impl PageLedger {
         evicted
     }
 
-    /// Recounts every holder from scratch. `tables` are all that exist.
-    pub fn audit<'a>(&self, tables: impl IntoIterator<Item = &'a PageTable>) -> Result<(), Discrepancy> {
-        audit::recount(&self.pool, self.cache.as_ref(), tables)
+    /// Recounts every holder from scratch. `tables` and `reservations` are all that exist.
+    pub fn audit<'a>(
+        &self,
+        tables: impl IntoIterator<Item = &'a PageTable>,
+        reservations: impl IntoIterator<Item = &'a Reservation>,
+    ) -> Result<(), Discrepancy> {
+        let reservations: Vec<_> = reservations.into_iter().collect();
+        let counted = reservations.iter().map(|reservation| reservation.own_pages().len()).sum();
+        if counted != self.reserved {
+            return Err(Discrepancy::Reserved { recorded: self.reserved, counted });
+        }
+        let reserved = reservations.into_iter().map(Reservation::table);
+        audit::recount(&self.pool, self.cache.as_ref(), tables.into_iter().chain(reserved))
     }
 
     fn hold(&mut self, page: PageId) {

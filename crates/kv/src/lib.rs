@@ -9,15 +9,19 @@
 //!    ├──────────────────┘                          ▼
 //!    └───────────────evict────────────────── held by the cache alone
 //! ```
+//!
+//! A [`Reservation`] holds pages in place of a table while another engine's KV is on its way into them.
 
 mod audit;
 mod ledger;
 mod pool;
 mod prefix;
+mod reservation;
 mod table;
 
 pub use audit::Discrepancy;
 pub use ledger::{OutOfPages, PageLedger};
+pub use reservation::{CannotReserve, Reservation};
 pub use table::PageTable;
 
 use baton_core::PAGE_TOKENS;

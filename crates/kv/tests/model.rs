@@ -80,7 +80,7 @@ fn run(seed: u64) -> u64 {
                 assert_eq!(ledger.evict(count), expected, "seed {seed}, command {command}");
             }
         }
-        ledger.audit(running.iter().map(|sequence| &sequence.table)).unwrap();
+        ledger.audit(running.iter().map(|sequence| &sequence.table), []).unwrap();
         for entry in &reference.entries {
             let path = ledger.cached_prefix(&entry.tokens);
             assert_eq!(path.last(), Some(&entry.page), "seed {seed}, command {command}");

@@ -5,11 +5,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use baton_core::{PAGE_TOKENS, PageId, TokenId};
-use baton_kv::{PageLedger, PageTable};
+use baton_kv::{PageLedger, PageTable, Reservation};
 
 #[test]
 fn sharing() {
     run("sharing.txt", include_str!("../testdata/sharing.txt"));
+}
+
+#[test]
+fn reservations() {
+    run("reservations.txt", include_str!("../testdata/reservations.txt"));
 }
 
 #[test]
@@ -20,11 +25,12 @@ fn eviction() {
 struct World {
     ledger: PageLedger,
     running: BTreeMap<String, (Vec<TokenId>, PageTable)>,
+    reserved: BTreeMap<String, (Vec<TokenId>, Reservation)>,
 }
 
 /// Each command's answer must be the `=>` line after it; a command that answers nothing has none.
 fn run(file: &str, script: &str) {
-    let mut world = World { ledger: PageLedger::new(0, false), running: BTreeMap::new() };
+    let mut world = World { ledger: PageLedger::new(0, false), running: BTreeMap::new(), reserved: BTreeMap::new() };
     let lines: Vec<_> = script.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).collect();
     for (i, &(number, line)) in lines.iter().enumerate() {
         if line.trim_start().starts_with("=>") {
@@ -33,7 +39,8 @@ fn run(file: &str, script: &str) {
         let answer = world.apply(line);
         let expected = lines.get(i + 1).and_then(|(_, l)| l.trim_start().strip_prefix("=>")).unwrap_or("").trim();
         assert_eq!(answer, expected, "{file}:{}: {line}", number + 1);
-        world.ledger.audit(world.running.values().map(|(_, table)| table)).unwrap();
+        let tables = world.running.values().map(|(_, table)| table);
+        world.ledger.audit(tables, world.reserved.values().map(|(_, reservation)| reservation)).unwrap();
     }
 }
 
@@ -42,11 +49,26 @@ impl World {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
             ["pool", pages, kind] => {
-                assert!(self.running.is_empty(), "sequences left over: {:?}", self.running.keys());
+                assert!(self.running.is_empty() && self.reserved.is_empty(), "left over: {:?}", self.running.keys());
                 self.ledger = PageLedger::new(pages.parse().unwrap(), kind == "cached");
                 String::new()
             }
             ["start", name, text] => self.start(name, text),
+            ["reserve", name, text, end, ref headroom @ ..] => {
+                self.reserve(name, text, end, headroom.first().unwrap_or(&"0"))
+            }
+            ["take_over", name] => {
+                let (tokens, reservation) = self.reserved.remove(name).unwrap();
+                let table = self.ledger.take_over(reservation);
+                let answer = join(table.pages());
+                self.running.insert(name.to_owned(), (tokens, table));
+                answer
+            }
+            ["abandon", name, verified] => {
+                let (tokens, reservation) = self.reserved.remove(name).unwrap();
+                self.ledger.abandon(reservation, &tokens[..verified.parse().unwrap()]);
+                String::new()
+            }
             ["insert", name] => {
                 let (tokens, table) = &self.running[name];
                 self.ledger.insert(tokens, table);
@@ -67,7 +89,21 @@ impl World {
             ["evict", count] => self.ledger.evict(count.parse().unwrap()).to_string(),
             ["cached", text] => join(&self.ledger.cached_prefix(&tokens(text))),
             ["state"] => format!("{} / {}", self.ledger.pages_free(), self.ledger.pages_cached()),
+            ["reserved"] => self.ledger.pages_reserved().to_string(),
             _ => panic!("not a command: {line}"),
+        }
+    }
+
+    fn reserve(&mut self, name: &str, text: &str, end: &str, headroom: &str) -> String {
+        let tokens = tokens(text);
+        match self.ledger.reserve(&tokens, end.parse().unwrap(), headroom.parse().unwrap()) {
+            Ok(reservation) => {
+                let shared = reservation.matched_tokens();
+                let answer = format!("{shared} matched, {} own", join(reservation.own_pages()));
+                self.reserved.insert(name.to_owned(), (tokens, reservation));
+                answer
+            }
+            Err(error) => format!("{error}{}", if error.is_final() { ", ever" } else { "" }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The forward pass of a step: all rows of all segments go through each layer together.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId};
 use baton_model::{DecoderSpec, Part, TensorView};
@@ -17,7 +18,7 @@ use super::shared::Shared;
 use super::team::{Member, Stopped, Team};
 use super::weights::{DecoderWeights, Layer, Progress, Projection, SharedWeights, read_row};
 use super::workspace::{Widths, Workspace};
-use crate::ComputeError;
+use crate::{ComputeError, LayerHook};
 
 /// Takes rows of logits, on any member and in any order.
 pub(crate) trait LogitsSink: Sync {
@@ -27,7 +28,9 @@ pub(crate) trait LogitsSink: Sync {
 
 /// A model ready to run, whatever its weights and KV are stored as.
 pub(crate) trait Decode: Send {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink) -> Result<(), ComputeError>;
+    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError>;
+
+    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
 
     /// The residual stream after the last layer, of all rows of the last step.
     fn hidden(&self, row: usize) -> &[f32];
@@ -98,7 +101,7 @@ impl<E: Element> Decoder<E> {
 }
 
 impl<E: Element> Decode for Decoder<E> {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink) -> Result<(), ComputeError> {
+    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError> {
         self.cut_attention(batch);
         let embedding = self.source.tensor(Part::Embedding).map_err(ComputeError::Device)?;
         let workspace = &mut self.workspace;
@@ -113,6 +116,7 @@ impl<E: Element> Decode for Decoder<E> {
             batch,
             attention_items: &self.attention_items,
             sink,
+            on_layer,
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),
             normed: Shared::new(workspace.normed.as_mut_slice()),
@@ -125,6 +129,10 @@ impl<E: Element> Decode for Decoder<E> {
             scratch: Shared::new(&mut workspace.attention),
         };
         self.team.run(&|member: &Member<'_>| step.run(member))
+    }
+
+    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {
+        self.kv.memory()
     }
 
     fn hidden(&self, row: usize) -> &[f32] {
@@ -150,6 +158,7 @@ struct Step<'a, E> {
     batch: &'a Batch,
     attention_items: &'a [AttentionRows],
     sink: &'a dyn LogitsSink,
+    on_layer: Option<&'a LayerHook>,
     widths: Widths,
     hidden: Shared<'a, f32>,
     normed: Shared<'a, f32>,
@@ -182,6 +191,9 @@ impl<'a, E: Element> Step<'a, E> {
             Epilogue::Store,
         )?;
         self.store_kv(member, index)?;
+        if let (Some(hook), 0) = (self.on_layer, member.index()) {
+            hook.layer_done(index as u32);
+        }
         self.attend(member, index)?;
         let attended = (self.attended, self.widths.attended);
         self.project(member, attended, &layer.o, (self.hidden, self.widths.hidden), Epilogue::AddTo)

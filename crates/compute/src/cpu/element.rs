@@ -5,6 +5,7 @@
 //!   bf16  [k/2][width][2]     pairs of k side by side: 64 bytes are 16 columns × 2 k, what an AMX tile wants, too
 //! ```
 
+use baton_fabric::PageOrder;
 use half::bf16;
 
 use super::lanes::Lanes;
@@ -12,6 +13,8 @@ use super::lanes::Lanes;
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// As it appears in a `numerics_id`.
     const NAME: &'static str;
+    /// The order of a KV page in terms of the fabric.
+    const PAGE_ORDER: PageOrder;
 
     fn from_f32(x: f32) -> Self;
     #[cfg(test)]
@@ -41,6 +44,7 @@ pub(crate) const fn pair_stride(width: usize) -> usize {
 
 impl Element for f32 {
     const NAME: &'static str = "f32";
+    const PAGE_ORDER: PageOrder = PageOrder::PlainF32;
 
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
@@ -76,6 +80,7 @@ impl Element for f32 {
 
 impl Element for bf16 {
     const NAME: &'static str = "bf16";
+    const PAGE_ORDER: PageOrder = PageOrder::PairsBf16;
 
     #[inline(always)]
     fn from_f32(x: f32) -> Self {

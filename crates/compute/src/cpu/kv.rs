@@ -5,16 +5,18 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId};
+use baton_fabric::{Half, KvLayout};
 
 use super::element::Element;
 use super::lanes::padded;
-use super::region::Region;
 use crate::ComputeError;
 
+/// Memory that the fabric reads and, while a page is reserved for a hand-off, writes.
 pub(crate) struct KvPool<E> {
-    memory: Region,
+    memory: Arc<baton_fabric::KvPool>,
     shape: KvShape,
     element: PhantomData<E>,
 }
@@ -28,49 +30,44 @@ pub(crate) struct KvShape {
     pub(crate) head_dim: usize,
 }
 
-impl KvShape {
-    fn key_block(&self) -> usize {
-        self.head_dim * PAGE_TOKENS
-    }
-
-    fn value_block(&self) -> usize {
-        padded(self.head_dim) * PAGE_TOKENS
-    }
-
-    /// Elements of one layer of one page.
-    fn page(&self) -> usize {
-        self.heads * (self.key_block() + self.value_block())
-    }
-}
-
 impl<E: Element> KvPool<E> {
     pub(crate) fn new(shape: KvShape) -> Result<Self, ComputeError> {
-        let elements = [shape.layers, shape.pages, shape.page(), size_of::<E>()];
-        let bytes = elements.into_iter().try_fold(1_usize, usize::checked_mul);
-        let bytes = bytes.ok_or_else(|| ComputeError::Load(format!("{} KV pages are too many", shape.pages)))?;
-        Ok(Self { memory: Region::new(bytes)?, shape, element: PhantomData })
+        let too_many = || ComputeError::Load(format!("{} KV pages are too many", shape.pages));
+        let layout = KvLayout {
+            order: E::PAGE_ORDER,
+            layers: shape.layers as u32,
+            kv_heads: shape.heads as u32,
+            // Values are read in whole vectors; keys are padded alike, so that both halves of a block are equal.
+            head_dim: padded(shape.head_dim) as u32,
+        };
+        layout.page_bytes().checked_mul(shape.pages).ok_or_else(too_many)?;
+        let pages = u32::try_from(shape.pages).map_err(|_| too_many())?;
+        let memory = baton_fabric::KvPool::new(layout, pages, 1).map_err(|error| {
+            ComputeError::Device(format!("cannot map memory for {} KV pages: {error}", shape.pages))
+        })?;
+        Ok(Self { memory: Arc::new(memory), shape, element: PhantomData })
     }
 
-    fn page(&self, layer: usize, page: PageId) -> *mut E {
-        assert!(layer < self.shape.layers && page.index() < self.shape.pages, "layer {layer}, page {page}");
-        let first = (layer * self.shape.pages + page.index()) * self.shape.page();
-        // SAFETY: inside the region.
-        unsafe { self.memory.as_ptr().cast::<E>().add(first) }
+    pub(crate) fn memory(&self) -> &Arc<baton_fabric::KvPool> {
+        &self.memory
+    }
+
+    fn head(&self, layer: usize, page: PageId, half: Half, head: usize) -> *mut E {
+        debug_assert!(head < self.shape.heads);
+        let shard = &self.memory.shards()[0];
+        let offset = shard.layout.head_in_block(half, head as u32);
+        // SAFETY: inside the block.
+        unsafe { shard.block(layer as u32, page).add(offset).cast() }
     }
 
     /// K of one head: [`Element`] order with 32 columns.
     pub(crate) fn keys(&self, layer: usize, page: PageId, head: usize) -> *mut E {
-        debug_assert!(head < self.shape.heads);
-        // SAFETY: inside the page.
-        unsafe { self.page(layer, page).add(head * self.shape.key_block()) }
+        self.head(layer, page, Half::Keys, head)
     }
 
     /// V of one head: [`Element`] order with [`KvPool::value_width`] columns.
     pub(crate) fn values(&self, layer: usize, page: PageId, head: usize) -> *mut E {
-        debug_assert!(head < self.shape.heads);
-        let keys = self.shape.heads * self.shape.key_block();
-        // SAFETY: inside the page.
-        unsafe { self.page(layer, page).add(keys + head * self.shape.value_block()) }
+        self.head(layer, page, Half::Values, head)
     }
 
     pub(crate) fn value_width(&self) -> usize {

@@ -4,6 +4,7 @@
 mod bundled;
 mod contract;
 mod exact;
+mod hook;
 mod reference;
 mod runner;
 mod tiny;

@@ -124,7 +124,7 @@ impl Scheduler {
 
     /// Recounts every page. For tests and for whoever suspects a leak.
     pub fn audit(&self) -> Result<(), Discrepancy> {
-        self.ledger.audit(self.sequences.values().filter_map(Sequence::pages))
+        self.ledger.audit(self.sequences.values().filter_map(Sequence::pages), [])
     }
 
     /// Takes pages and slot back from a sequence that is no longer in any list.

@@ -28,6 +28,7 @@ fn plan() -> StepPlan {
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
         pages: vec![PageId(0), PageId(1)],
         released: Vec::new(),
+        on_layer: None,
     }
 }
 
