@@ -1,7 +1,7 @@
 //! What all requests share.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use baton_router::Dispatcher;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,11 +15,20 @@ pub struct GatewayConfig {
     /// Requests that may be open at once; further ones are told to come back.
     pub max_inflight: usize,
     pub max_body_bytes: usize,
+    /// For a request's head, and for the next request on a connection that is kept open.
+    pub head_timeout: Duration,
+    /// For a client that has stopped reading its answer.
+    pub stall_timeout: Duration,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { max_inflight: 1024, max_body_bytes: 32 << 20 }
+        Self {
+            max_inflight: 1024,
+            max_body_bytes: 32 << 20,
+            head_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(60),
+        }
     }
 }
 

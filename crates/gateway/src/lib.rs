@@ -3,7 +3,7 @@
 //! tokens that come back become text again.
 //!
 //! ```text
-//!   routes → body → fields → completions | chat (request → prompt) → generation → choice → answer (JSON | SSE)
+//!   serve → connection → routes → body → fields → completions | chat (request → prompt) → generation → choice → answer (JSON | SSE)
 //! ```
 //!
 //! This is the only place, with the compatible HTTP face of engines, where an error has a status code.
@@ -14,6 +14,7 @@ mod card;
 mod chat;
 mod choice;
 mod completions;
+mod connection;
 mod error;
 mod fields;
 mod gateway;

@@ -1,12 +1,21 @@
 //! From a listening socket to answered requests, until told to stop.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
 
+use crate::connection::Connection;
 use crate::{Gateway, router};
+
+/// When the process has no file descriptor left, others have to give some back first.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
 /// When `shutdown` is done no more connections are taken; requests in flight are answered to their end.
 pub async fn serve(
@@ -14,11 +23,45 @@ pub async fn serve(
     gateway: Arc<Gateway>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let listener = listener.tap_io(|connection| {
-        // A token is a packet: waiting for more of them would only add latency.
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
+    let config = gateway.config.clone();
+    let service = TowerToHyperService::new(router(gateway));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(config.head_timeout);
+    let open = GracefulShutdown::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let socket = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            socket = accept(&listener) => socket,
+        };
+        let connection = TokioIo::new(Connection::new(socket, config.stall_timeout));
+        let served = open.watch(http.serve_connection(connection, service.clone()));
+        tokio::spawn(async move {
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    drop(listener);
+    open.shutdown().await;
+    Ok(())
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                // A token is a packet: waiting for more of them would only add latency.
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY could not be set");
+                }
+                return socket;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
         }
-    });
-    axum::serve(listener, router(gateway)).with_graceful_shutdown(shutdown).await
+    }
 }

@@ -1,9 +1,10 @@
 //! Log-probabilities in the shape of the completions endpoint: four lists with an entry per token.
 
+use std::collections::BTreeMap;
+
 use baton_core::TokenId;
 use baton_text::Vocabulary;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use crate::choice::ScoredToken;
 use crate::params::finite;
@@ -12,7 +13,7 @@ use crate::params::finite;
 pub(super) struct Logprobs {
     tokens: Vec<String>,
     token_logprobs: Vec<Option<f32>>,
-    top_logprobs: Vec<Option<Map<String, Value>>>,
+    top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
     text_offset: Vec<usize>,
 }
 
@@ -30,11 +31,11 @@ impl Logprobs {
 }
 
 /// The chosen token is always among them.
-fn top(token: &ScoredToken, vocabulary: &Vocabulary) -> Option<Map<String, Value>> {
+fn top(token: &ScoredToken, vocabulary: &Vocabulary) -> Option<BTreeMap<String, f32>> {
     let logprobs = token.logprobs.as_ref()?;
     let top = logprobs.top.iter().map(|candidate| (candidate.token, candidate.logprob));
     let all = top.chain([(token.token, logprobs.chosen)]);
-    Some(all.map(|(token, logprob)| (name(token, vocabulary), finite(logprob).into())).collect())
+    Some(all.map(|(token, logprob)| (name(token, vocabulary), finite(logprob))).collect())
 }
 
 /// Part of a character is spelled as OpenAI does, so that different tokens keep different names.

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use baton_core::FinishReason;
+use baton_gateway::GatewayConfig;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::client::Connection;
-use crate::server::{Server, chat, completion};
+use crate::server::{Options, Server, chat, completion};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -56,11 +59,38 @@ async fn before_a_stream_begins() {
 #[tokio::test]
 async fn in_the_middle_of_its_own_request() {
     let mut server = Server::start().await;
-    let mut raw = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let mut raw = TcpStream::connect(server.address).await.unwrap();
     let half = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9999\r\n\r\n{";
-    tokio::io::AsyncWriteExt::write_all(&mut raw, half).await.unwrap();
+    raw.write_all(half).await.unwrap();
     drop(raw);
     assert_eq!(server.post("/v1/completions", completion(json!({}))).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_given_up() {
+    let gateway = GatewayConfig { stall_timeout: Duration::from_millis(200), ..GatewayConfig::default() };
+    let mut server = Server::with(Options { gateway, ..Options::default() }).await;
+    let body = completion(json!({"stream": true, "max_tokens": 2000})).to_string();
+    let _unread = Connection::open(server.address, "POST", "/v1/completions", body.as_bytes()).await;
+    let mut started = server.started().await;
+    started.prompt(0);
+    // Far more than the buffers of two sockets hold.
+    for _ in 0..100_000 {
+        started.say(0, " the", None);
+    }
+    tokio::time::timeout(SOON, started.dropped).await.expect("soon").expect("dropped");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_is_not_waited_for() {
+    let gateway = GatewayConfig { head_timeout: Duration::from_millis(200), ..GatewayConfig::default() };
+    let server = Server::with(Options { gateway, ..Options::default() }).await;
+    for part in ["", "POST /v1/compl", "GET /health HTTP/1.1\r\nhost: x\r\n\r\n"] {
+        let mut raw = TcpStream::connect(server.address).await.unwrap();
+        raw.write_all(part.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        tokio::time::timeout(SOON, raw.read_to_end(&mut rest)).await.expect("closed soon").unwrap();
+    }
 }
 
 #[tokio::test]
@@ -75,7 +105,7 @@ async fn shutdown_lets_requests_finish() {
     server.stop();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!server.task.is_finished());
-    assert!(tokio::net::TcpStream::connect(server.address).await.is_err(), "no new connections");
+    assert!(TcpStream::connect(server.address).await.is_err(), "no new connections");
     started.say(0, " cat", Some(FinishReason::Length));
     assert!(connection.read_to_end().await.body.ends_with("data: [DONE]\n\n"));
     tokio::time::timeout(SOON, server.task).await.expect("soon").unwrap().unwrap();
