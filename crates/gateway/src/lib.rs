@@ -3,7 +3,8 @@
 //! tokens that come back become text again.
 //!
 //! ```text
-//!   serve → connection → routes → body → fields → completions | chat (request → prompt) → generation → choice → answer (JSON | SSE)
+//!   serve → connection → routes → body → fields → completions | chat (request → prompt)
+//!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
 //! This is the only place, with the compatible HTTP face of engines, where an error has a status code.
