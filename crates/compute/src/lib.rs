@@ -3,11 +3,13 @@
 #![allow(unsafe_code, reason = "kernels and KV memory live here; each block states why it is sound")]
 
 mod backend;
+mod ceilings;
 mod cpu;
 mod plan;
 mod sample;
 
 pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
+pub use ceilings::Ceilings;
 pub use cpu::{CpuBackend, CpuOptions, Isa, Progress, StorageDtype};
 pub use plan::{InputToken, LayerHook, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};

@@ -54,7 +54,11 @@ impl<E> Attention<'_, E> {
 
 /// Buffers of one member.
 pub(crate) struct AttentionScratch {
+    /// One rotated query.
+    turned: Vec<f32>,
+    /// `[dimension][row]`
     queries: Vec<f32>,
+    /// `[row][token]`: scores, then weights.
     scores: Vec<f32>,
     values: Vec<f32>,
     folded: Folded,
@@ -63,6 +67,7 @@ pub(crate) struct AttentionScratch {
 impl AttentionScratch {
     pub(crate) fn new(head_dim: usize, value_width: usize) -> Self {
         Self {
+            turned: vec![0.0; head_dim],
             queries: vec![0.0; BLOCK_ROWS * head_dim],
             scores: vec![0.0; BLOCK_ROWS * BLOCK_TOKENS],
             values: vec![0.0; BLOCK_ROWS * value_width],
@@ -137,8 +142,10 @@ impl<E: Element> AttentionItem<'_, E> {
         for row in 0..self.rows.len() {
             let (token, head) = self.token_and_head(row);
             let query = &qkv[(self.first_row + token) * qkv_stride + head * head_dim..][..head_dim];
-            let turned = &mut self.scratch.queries[row * head_dim..][..head_dim];
-            rope.rotate(self.first_position + token, query, turned);
+            rope.rotate(self.first_position + token, query, &mut self.scratch.turned);
+            for (dim, &value) in self.scratch.turned.iter().enumerate() {
+                self.scratch.queries[dim * BLOCK_ROWS + row] = value;
+            }
         }
     }
 
@@ -150,12 +157,12 @@ impl<E: Element> AttentionItem<'_, E> {
             let tokens = PAGE_TOKENS.min(block.end - begin);
             let page = self.pages[begin / PAGE_TOKENS];
             // Queries and scores hold `BLOCK_ROWS` rows; the page holds 32 columns of `head_dim` k.
-            L::call(Product {
+            L::call(Product::<E, 1> {
                 rows: self.rows.len() - first,
                 panels: tokens.div_ceil(LANES),
                 depth: head_dim,
-                a: self.scratch.queries[first * head_dim..].as_ptr(),
-                a_stride: head_dim,
+                a: self.scratch.queries[first..].as_ptr(),
+                a_step: BLOCK_ROWS,
                 b: kv.keys(layer, page, self.kv_head).cast_const(),
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: E::index(0, LANES, PAGE_TOKENS),
@@ -202,12 +209,12 @@ impl<E: Element> AttentionItem<'_, E> {
             let page = self.pages[position / PAGE_TOKENS];
             let values = kv.values(layer, page, self.kv_head).cast_const();
             // Scores and values hold `BLOCK_ROWS` rows; the page holds 32 k of `width` columns, and the first is even.
-            L::call(Product {
+            L::call(Product::<E, BLOCK_TOKENS> {
                 rows: rows.len(),
                 panels: width / LANES,
                 depth: end - begin,
                 a: self.scratch.scores[rows.start * BLOCK_TOKENS + begin..].as_ptr(),
-                a_stride: BLOCK_TOKENS,
+                a_step: 1,
                 b: values.wrapping_add(E::index(position % PAGE_TOKENS, 0, width)),
                 b_pair_stride: pair_stride(width),
                 b_panel_stride: E::index(0, LANES, width),

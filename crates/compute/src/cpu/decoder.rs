@@ -6,7 +6,7 @@ use std::sync::Arc;
 use baton_core::{PAGE_TOKENS, PageId};
 use baton_model::{DecoderSpec, Part, TensorView};
 
-use super::attention::{Attention, AttentionItem, AttentionScratch, BLOCK_ROWS};
+use super::attention::{Attention, AttentionItem, BLOCK_ROWS};
 use super::batch::{Batch, Rows};
 use super::element::Element;
 use super::gemm::{Epilogue, Gemm};
@@ -17,7 +17,7 @@ use super::rope::RopeTable;
 use super::shared::Shared;
 use super::team::{Member, Stopped, Team};
 use super::weights::{DecoderWeights, Layer, Progress, Projection, SharedWeights, read_row};
-use super::workspace::{Widths, Workspace};
+use super::workspace::{Scratch, Widths, Workspace};
 use crate::{ComputeError, LayerHook};
 
 /// Takes rows of logits, on any member and in any order.
@@ -126,7 +126,7 @@ impl<E: Element> Decode for Decoder<E> {
             head_input: Shared::new(workspace.head_input.as_mut_slice()),
             logits: Shared::new(workspace.logits.as_mut_slice()),
             logits_rows: workspace.logits_rows,
-            scratch: Shared::new(&mut workspace.attention),
+            scratch: Shared::new(&mut workspace.scratch),
         };
         self.team.run(&|member: &Member<'_>| step.run(member))
     }
@@ -168,7 +168,7 @@ struct Step<'a, E> {
     head_input: Shared<'a, f32>,
     logits: Shared<'a, f32>,
     logits_rows: usize,
-    scratch: Shared<'a, AttentionScratch>,
+    scratch: Shared<'a, Scratch>,
 }
 
 impl<'a, E: Element> Step<'a, E> {
@@ -254,7 +254,10 @@ impl<'a, E: Element> Step<'a, E> {
         let x = unsafe { from.0.slice(0..rows * from.1) };
         let gemm = Gemm { x, x_stride: from.1, rows, weights, y: to.0, y_stride: to.1, epilogue };
         let cut = gemm.cut(self.members);
-        member.each(cut.items(), |item| self.isa.run(gemm.item(&cut, item)))
+        // SAFETY: this member's own.
+        let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
+        packed.clear();
+        member.each(cut.items(), |item| self.isa.run(gemm.item(&cut, item, packed)))
     }
 
     fn store_kv(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
@@ -288,7 +291,7 @@ impl<'a, E: Element> Step<'a, E> {
             out_stride: self.widths.attended,
         };
         // SAFETY: this member's own.
-        let scratch = unsafe { self.scratch.get_mut(member.index()) };
+        let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
         member.each(self.attention_items.len() * kv_heads, |item| {
             let AttentionRows { segment, rows } = &self.attention_items[item / kv_heads];
             let segment = &self.batch.segments[*segment];

@@ -6,6 +6,7 @@ use super::element::Element;
 use super::isa::Kernel;
 use super::lanes::{LANES, Lanes, padded};
 use super::math;
+use super::packed_rows::PackedRows;
 use super::product::{MAX_TILE_ROWS, Product};
 use super::shared::Shared;
 use super::weights::{Matrix, Projection};
@@ -41,12 +42,14 @@ pub(crate) struct Cut {
 
 /// Rows of an item stay in the second-level cache while the item's panels pass by.
 const ROW_BLOCK_BYTES: usize = 512 << 10;
+/// Beyond that they save no more reads of W.
+const MAX_BLOCK_ROWS: usize = 8 * MAX_TILE_ROWS;
 /// Enough for an even finish, few enough that the ticket costs nothing.
 const ITEMS_PER_MEMBER: usize = 6;
 
 impl Cut {
     fn new(rows: usize, panels: usize, depth: usize, members: usize) -> Self {
-        let most_rows = (ROW_BLOCK_BYTES / (depth * size_of::<f32>()).max(1)).clamp(MAX_TILE_ROWS, 96);
+        let most_rows = (ROW_BLOCK_BYTES / (depth * size_of::<f32>()).max(1)).clamp(MAX_TILE_ROWS, MAX_BLOCK_ROWS);
         let row_block = (most_rows / MAX_TILE_ROWS * MAX_TILE_ROWS).min(rows).max(1);
         let row_blocks = rows.div_ceil(row_block);
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
@@ -65,13 +68,14 @@ impl<E: Element> Gemm<'_, E> {
         Cut::new(self.rows, self.weights.matrix.panels(), self.weights.matrix.depth(), members)
     }
 
-    /// Neighbouring items share their panels of W.
-    pub(crate) fn item(&self, cut: &Cut, item: usize) -> GemmItem<'_, E> {
-        let (rows, panels) = (item % cut.row_blocks * cut.row_block, item / cut.row_blocks * cut.panel_block);
+    /// Neighbouring items share their rows.
+    pub(crate) fn item<'a>(&'a self, cut: &Cut, item: usize, packed: &'a mut PackedRows) -> GemmItem<'a, E> {
+        let (rows, panels) = (item / cut.panel_blocks * cut.row_block, item % cut.panel_blocks * cut.panel_block);
         GemmItem {
             gemm: self,
             rows: rows..(rows + cut.row_block).min(self.rows),
             panels: panels..(panels + cut.panel_block).min(self.weights.matrix.panels()),
+            packed,
         }
     }
 }
@@ -81,6 +85,7 @@ pub(crate) struct GemmItem<'a, E> {
     gemm: &'a Gemm<'a, E>,
     rows: Range<usize>,
     panels: Range<usize>,
+    packed: &'a mut PackedRows,
 }
 
 /// Panels whose sums are kept at once.
@@ -97,10 +102,10 @@ impl<E: Element> Kernel for GemmItem<'_, E> {
         let gemm = self.gemm;
         let matrix = &gemm.weights.matrix;
         let depth = matrix.depth();
-        assert!(gemm.x_stride >= depth && gemm.x.len() >= gemm.rows * gemm.x_stride);
         let width = if gemm.epilogue == Epilogue::Gated { matrix.width() / 2 } else { matrix.width() };
         assert!(gemm.y_stride >= width && gemm.y_stride == padded(gemm.y_stride));
         assert!(gemm.y.len() >= gemm.rows * gemm.y_stride);
+        self.packed.pack(gemm.x, gemm.x_stride, depth, self.rows.clone());
         // Many rows: few panels at a time, which stay in the first-level cache for all of them.
         let panel_step = if self.rows.len() >= 2 * MAX_TILE_ROWS { 2 } else { TILE_PANELS };
         let mut sums = Sums([0.0; MAX_TILE_ROWS * TILE_PANELS * LANES]);
@@ -108,13 +113,13 @@ impl<E: Element> Kernel for GemmItem<'_, E> {
             let panels = panel_step.min(self.panels.end - panel);
             for row in self.rows.clone().step_by(MAX_TILE_ROWS) {
                 let rows = MAX_TILE_ROWS.min(self.rows.end - row);
-                // Rows of x are at least `depth` long, panels of W hold `depth` k, and `sums` a full tile.
-                L::call(Product {
+                // A tile of packed rows has `depth` k, as has a panel of W; `sums` holds a full tile.
+                L::call(Product::<E, 1> {
                     rows,
                     panels,
                     depth,
-                    a: gemm.x[row * gemm.x_stride..].as_ptr(),
-                    a_stride: gemm.x_stride,
+                    a: self.packed.tile(row - self.rows.start, depth),
+                    a_step: rows,
                     b: matrix.panel(panel),
                     b_pair_stride: Matrix::<E>::PAIR_STRIDE,
                     b_panel_stride: matrix.panel_stride(),

@@ -13,12 +13,15 @@ use super::isa::Kernel;
 use super::lanes::{LANES, Lanes};
 
 /// C\[rows × 16·panels\] = A\[rows × depth\] · B, or C += A · B when it resumes an earlier product's chain.
-pub(crate) struct Product<E> {
+///
+/// A's rows are `ROW` floats apart, which the compiler turns into addresses without registers.
+pub(crate) struct Product<E, const ROW: usize> {
     pub(crate) rows: usize,
     pub(crate) panels: usize,
     pub(crate) depth: usize,
     pub(crate) a: *const f32,
-    pub(crate) a_stride: usize,
+    /// From one k to the next.
+    pub(crate) a_step: usize,
     /// At an even k.
     pub(crate) b: *const E,
     pub(crate) b_pair_stride: usize,
@@ -31,13 +34,13 @@ pub(crate) struct Product<E> {
 /// The most rows that share one load of B.
 pub(crate) const MAX_TILE_ROWS: usize = 12;
 
-impl<E> Product<E> {
+impl<E, const ROW: usize> Product<E, ROW> {
     #[inline(always)]
     fn skip_rows(&mut self, rows: usize) {
         self.rows -= rows;
         // SAFETY: still inside A and C, or one past their end.
         unsafe {
-            self.a = self.a.add(rows * self.a_stride);
+            self.a = self.a.add(rows * ROW);
             self.c = self.c.add(rows * self.c_stride);
         }
     }
@@ -54,20 +57,20 @@ impl<E> Product<E> {
 }
 
 /// Pointers in a `Product` are good for the shapes it states: whoever makes one says why.
-impl<E: Element> Kernel for Product<E> {
+impl<E: Element, const ROW: usize> Kernel for Product<E, ROW> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         while self.rows > 0 {
             let rows = match self.rows {
-                12.. if L::ACCUMULATORS >= 24 => strip::<L, E, 12>(&self),
-                8.. if L::ACCUMULATORS >= 16 => strip::<L, E, 8>(&self),
-                6.. => strip::<L, E, 6>(&self),
-                4.. => strip::<L, E, 4>(&self),
-                3 => strip::<L, E, 3>(&self),
-                2 => strip::<L, E, 2>(&self),
-                _ => strip::<L, E, 1>(&self),
+                12.. if L::ACCUMULATORS >= 24 => strip::<L, E, ROW, 12>(&self),
+                8.. if L::ACCUMULATORS >= 16 => strip::<L, E, ROW, 8>(&self),
+                6.. => strip::<L, E, ROW, 6>(&self),
+                4.. => strip::<L, E, ROW, 4>(&self),
+                3 => strip::<L, E, ROW, 3>(&self),
+                2 => strip::<L, E, ROW, 2>(&self),
+                _ => strip::<L, E, ROW, 1>(&self),
             };
             self.skip_rows(rows);
         }
@@ -76,28 +79,28 @@ impl<E: Element> Kernel for Product<E> {
 
 /// All panels of the first `R` rows, as many at once as there are accumulators for.
 #[inline(always)]
-fn strip<L: Lanes, E: Element, const R: usize>(all: &Product<E>) -> usize {
+fn strip<L: Lanes, E: Element, const ROW: usize, const R: usize>(all: &Product<E, ROW>) -> usize {
     let mut left = Product { rows: R, ..*all };
     if R * 8 <= L::ACCUMULATORS {
         while left.panels >= 8 {
-            tile::<L, E, R, 8>(&left);
+            tile::<L, E, ROW, R, 8>(&left);
             left.skip_panels(8);
         }
     }
     if R * 4 <= L::ACCUMULATORS {
         while left.panels >= 4 {
-            tile::<L, E, R, 4>(&left);
+            tile::<L, E, ROW, R, 4>(&left);
             left.skip_panels(4);
         }
     }
     if R * 2 <= L::ACCUMULATORS {
         while left.panels >= 2 {
-            tile::<L, E, R, 2>(&left);
+            tile::<L, E, ROW, R, 2>(&left);
             left.skip_panels(2);
         }
     }
     while left.panels >= 1 {
-        tile::<L, E, R, 1>(&left);
+        tile::<L, E, ROW, R, 1>(&left);
         left.skip_panels(1);
     }
     R
@@ -105,8 +108,8 @@ fn strip<L: Lanes, E: Element, const R: usize>(all: &Product<E>) -> usize {
 
 /// The first `R` rows × the first `P` panels, accumulated in registers.
 #[inline(always)]
-fn tile<L: Lanes, E: Element, const R: usize, const P: usize>(product: &Product<E>) {
-    let &Product { depth, a, a_stride, b, b_pair_stride, b_panel_stride, c, c_stride, .. } = product;
+fn tile<L: Lanes, E: Element, const ROW: usize, const R: usize, const P: usize>(product: &Product<E, ROW>) {
+    let &Product { depth, a, a_step, b, b_pair_stride, b_panel_stride, c, c_stride, .. } = product;
     let mut sums = [[L::splat(0.0); P]; R];
     // SAFETY: `R` rows and `P` panels lie inside A, B and C; an odd depth has the first half of one more pair.
     unsafe {
@@ -123,12 +126,12 @@ fn tile<L: Lanes, E: Element, const R: usize, const P: usize>(product: &Product<
             for p in 0..P {
                 columns[p] = E::even(b.add(p * b_panel_stride));
             }
-            accumulate(&mut sums, &columns, a, a_stride);
+            accumulate::<L, ROW, R, P>(&mut sums, &columns, a);
             for p in 0..P {
                 columns[p] = E::odd(b.add(p * b_panel_stride), b_pair_stride);
             }
-            accumulate(&mut sums, &columns, a.add(1), a_stride);
-            a = a.add(2);
+            accumulate::<L, ROW, R, P>(&mut sums, &columns, a.add(a_step));
+            a = a.add(2 * a_step);
             b = b.add(b_pair_stride);
         }
         if depth % 2 == 1 {
@@ -136,7 +139,7 @@ fn tile<L: Lanes, E: Element, const R: usize, const P: usize>(product: &Product<
             for p in 0..P {
                 columns[p] = E::even(b.add(p * b_panel_stride));
             }
-            accumulate(&mut sums, &columns, a, a_stride);
+            accumulate::<L, ROW, R, P>(&mut sums, &columns, a);
         }
         for r in 0..R {
             for p in 0..P {
@@ -151,15 +154,14 @@ fn tile<L: Lanes, E: Element, const R: usize, const P: usize>(product: &Product<
 /// # Safety
 /// `a` is readable at `R` rows.
 #[inline(always)]
-unsafe fn accumulate<L: Lanes, const R: usize, const P: usize>(
+unsafe fn accumulate<L: Lanes, const ROW: usize, const R: usize, const P: usize>(
     sums: &mut [[L; P]; R],
     columns: &[L; P],
     a: *const f32,
-    a_stride: usize,
 ) {
     for r in 0..R {
         // SAFETY: the caller's promise.
-        let x = L::splat(unsafe { *a.add(r * a_stride) });
+        let x = L::splat(unsafe { *a.add(r * ROW) });
         for p in 0..P {
             sums[r][p] = x.fma(columns[p], sums[r][p]);
         }
@@ -191,12 +193,12 @@ mod tests {
         let start: Vec<f32> = (0..rows * width).map(|i| value(i + 3)).collect();
         for (isa, resume) in Isa::available().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
             let mut c = start.clone();
-            isa.run(Product {
+            isa.run(Product::<E, 1> {
                 rows,
                 panels,
                 depth,
                 a: a.as_ptr(),
-                a_stride: depth,
+                a_step: rows,
                 b: b.as_ptr(),
                 b_pair_stride: pair_stride(width),
                 b_panel_stride: E::index(0, LANES, width),
@@ -208,7 +210,7 @@ mod tests {
                 for n in 0..width {
                     let mut expected = if resume { start[r * width + n] } else { 0.0 };
                     for k in 0..depth {
-                        expected = a[r * depth + k].mul_add(b[E::index(k, n, width)].to_f32(), expected);
+                        expected = a[k * rows + r].mul_add(b[E::index(k, n, width)].to_f32(), expected);
                     }
                     let got = c[r * width + n];
                     assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{depth} at ({r}, {n})");

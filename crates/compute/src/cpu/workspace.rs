@@ -5,6 +5,7 @@ use baton_model::DecoderSpec;
 
 use super::attention::AttentionScratch;
 use super::lanes::padded;
+use super::packed_rows::PackedRows;
 use super::region::Floats;
 use crate::ComputeError;
 
@@ -21,7 +22,13 @@ pub(crate) struct Workspace {
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     /// One per member.
-    pub(crate) attention: Vec<AttentionScratch>,
+    pub(crate) scratch: Vec<Scratch>,
+}
+
+/// Buffers of one member.
+pub(crate) struct Scratch {
+    pub(crate) attention: AttentionScratch,
+    pub(crate) packed: PackedRows,
 }
 
 /// Row strides.
@@ -58,7 +65,12 @@ impl Workspace {
             head_input: Floats::new(logits_rows * widths.hidden)?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
-            attention: (0..members).map(|_| AttentionScratch::new(spec.head_dim, padded(spec.head_dim))).collect(),
+            scratch: (0..members)
+                .map(|_| Scratch {
+                    attention: AttentionScratch::new(spec.head_dim, padded(spec.head_dim)),
+                    packed: PackedRows::default(),
+                })
+                .collect(),
         })
     }
 }

@@ -1,0 +1,136 @@
+//! What this machine could do at best: the yardsticks for the speed of steps, measured with the same threads and
+//! instructions. A shared machine changes its speed from second to second, so take them beside every measurement.
+
+use std::time::{Duration, Instant};
+
+use crate::ComputeError;
+use crate::cpu::isa::{Isa, Kernel};
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::region::Floats;
+use crate::cpu::team::{Member, Team};
+
+pub struct Ceilings {
+    isa: Isa,
+    team: Team,
+    memory: Floats,
+}
+
+impl Ceilings {
+    /// Reads are measured over up to `memory_bytes`, which stay allocated.
+    pub fn new(threads: usize, isa: Option<Isa>, memory_bytes: usize) -> Result<Self, ComputeError> {
+        let mut memory = Floats::new(memory_bytes / size_of::<f32>())?;
+        // Untouched memory is one page of zeros.
+        memory.as_mut_slice().fill(1.0);
+        Ok(Self { isa: Isa::choose(isa)?, team: Team::new(threads)?, memory })
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Fused multiply-adds of f32 that never touch memory, in 10⁹ operations per second (one is two), all threads together.
+    pub fn fma_gflops(&mut self) -> Result<f64, ComputeError> {
+        const ROUNDS: usize = 400_000;
+        let isa = self.isa;
+        let mut flops = 0;
+        let time = run(&mut self.team, &mut flops, |_| isa.run(FmaLoop { rounds: ROUNDS }))?;
+        Ok(flops as f64 / time.as_secs_f64() / 1e9)
+    }
+
+    /// Reads of the first `bytes` of the memory, over and over, in 10⁹ bytes per second: caches if they fit, else DRAM.
+    pub fn read_gbytes_per_s(&mut self, bytes: usize) -> Result<f64, ComputeError> {
+        const LEAST_BYTES: usize = 256 << 20;
+        let floats = (bytes / size_of::<f32>()).min(self.memory.as_slice().len());
+        let (isa, members) = (self.isa, self.team.size());
+        let share = floats / members / LINE * LINE;
+        let repeats = (LEAST_BYTES / bytes.max(1)).max(1);
+        let memory = self.memory.as_slice();
+        let mut read = 0;
+        let time = run(&mut self.team, &mut read, |member| {
+            let part = &memory[member * share..(member + 1) * share];
+            (0..repeats).map(|_| isa.run(ReadAll { part })).sum()
+        })?;
+        Ok(read as f64 / time.as_secs_f64() / 1e9)
+    }
+}
+
+/// Runs `work` on all members at once; adds up what they say they did.
+fn run(team: &mut Team, done: &mut usize, work: impl Fn(usize) -> usize + Sync) -> Result<Duration, ComputeError> {
+    let total = std::sync::atomic::AtomicUsize::new(0);
+    let started = Instant::now();
+    let members = team.size();
+    team.run(&|member: &Member<'_>| {
+        // One item each, whoever comes first.
+        member.each(members, |item| {
+            total.fetch_add(work(item), std::sync::atomic::Ordering::Relaxed);
+        })
+    })?;
+    *done = total.into_inner();
+    Ok(started.elapsed())
+}
+
+struct FmaLoop {
+    rounds: usize,
+}
+
+impl Kernel for FmaLoop {
+    /// Floating-point operations.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> usize {
+        // Independent chains, enough to hide the latency of one.
+        const MOST: usize = 24;
+        let chains = L::ACCUMULATORS.min(MOST);
+        let half = L::splat(std::hint::black_box(0.5));
+        let mut sums = [half; MOST];
+        for _ in 0..self.rounds {
+            for sum in sums.iter_mut().take(chains) {
+                *sum = sum.fma(half, half);
+            }
+        }
+        for sum in sums {
+            std::hint::black_box(sum.to_array());
+        }
+        self.rounds * chains * LANES * 2
+    }
+}
+
+/// Floats that one round of the read loop takes.
+const LINE: usize = 8 * LANES;
+
+struct ReadAll<'a> {
+    part: &'a [f32],
+}
+
+impl Kernel for ReadAll<'_> {
+    /// Bytes.
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> usize {
+        let mut sums = [L::splat(0.0); 8];
+        for line in self.part.as_chunks::<LINE>().0 {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: inside the line.
+                *sum = sum.max(unsafe { L::load(line.as_ptr().add(i * LANES)) });
+            }
+        }
+        for sum in sums {
+            std::hint::black_box(sum.to_array());
+        }
+        self.part.len() / LINE * LINE * size_of::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plausible() {
+        let mut ceilings = Ceilings::new(2, None, 8 << 20).unwrap();
+        let (flops, bytes) = (ceilings.fma_gflops().unwrap(), ceilings.read_gbytes_per_s(8 << 20).unwrap());
+        assert!((0.01..1e6).contains(&flops) && (0.01..1e5).contains(&bytes), "{flops} GFLOP/s, {bytes} GB/s");
+    }
+}

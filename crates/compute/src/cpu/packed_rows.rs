@@ -1,0 +1,123 @@
+//! Rows of the left-hand side as the product reads them: tiles of up to 12 rows, each `[k][rows]`.
+
+use std::ops::Range;
+
+use super::product::MAX_TILE_ROWS;
+
+/// Belongs to one member; keeps its rows from item to item of a phase.
+#[derive(Default)]
+pub(crate) struct PackedRows {
+    values: Vec<f32>,
+    rows: Option<Range<usize>>,
+}
+
+impl PackedRows {
+    /// Forgets the rows of the phase before.
+    pub(crate) fn clear(&mut self) {
+        self.rows = None;
+    }
+
+    #[inline(always)]
+    pub(crate) fn pack(&mut self, x: &[f32], stride: usize, depth: usize, rows: Range<usize>) {
+        if self.rows.as_ref() == Some(&rows) {
+            return;
+        }
+        if self.values.len() < rows.len() * depth {
+            self.values.resize(rows.len() * depth, 0.0);
+        }
+        for first in (0..rows.len()).step_by(MAX_TILE_ROWS) {
+            let height = MAX_TILE_ROWS.min(rows.len() - first);
+            let x = &x[(rows.start + first) * stride..];
+            transpose(x, stride, depth, &mut self.values[first * depth..][..height * depth]);
+        }
+        self.rows = Some(rows);
+    }
+
+    /// The tile that begins at `row` of the packed ones: `depth` k of all its rows.
+    #[inline(always)]
+    pub(crate) fn tile(&self, row: usize, depth: usize) -> *const f32 {
+        self.values[row * depth..].as_ptr()
+    }
+}
+
+/// `tile[k][row] = x[row][k]` for as many rows as fit, in blocks of 4 × 4 where there are some.
+#[inline(always)]
+fn transpose(x: &[f32], stride: usize, depth: usize, tile: &mut [f32]) {
+    let height = tile.len() / depth;
+    assert!(depth <= stride && x.len() >= (height - 1) * stride + depth);
+    let (blocked_rows, blocked_depth) = (height / 4 * 4, depth / 4 * 4);
+    let mut row = 0;
+    while row < blocked_rows {
+        let mut k = 0;
+        while k < blocked_depth {
+            // SAFETY: four rows and four k of `x` and of the tile.
+            unsafe {
+                transpose_4x4(x.as_ptr().add(row * stride + k), stride, tile.as_mut_ptr().add(k * height + row), height)
+            };
+            k += 4;
+        }
+        row += 4;
+    }
+    for row in 0..height {
+        let first = if row < blocked_rows { blocked_depth } else { 0 };
+        for k in first..depth {
+            tile[k * height + row] = x[row * stride + k];
+        }
+    }
+}
+
+/// # Safety
+/// Four floats are readable at each of four rows of `from`, and writable at those of `to`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller's promise, and every x86-64 has the instructions.
+    unsafe {
+        let (a, b) = (_mm_loadu_ps(from), _mm_loadu_ps(from.add(from_stride)));
+        let (c, d) = (_mm_loadu_ps(from.add(2 * from_stride)), _mm_loadu_ps(from.add(3 * from_stride)));
+        let (ab_low, ab_high) = (_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+        let (cd_low, cd_high) = (_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+        _mm_storeu_ps(to, _mm_movelh_ps(ab_low, cd_low));
+        _mm_storeu_ps(to.add(to_stride), _mm_movehl_ps(cd_low, ab_low));
+        _mm_storeu_ps(to.add(2 * to_stride), _mm_movelh_ps(ab_high, cd_high));
+        _mm_storeu_ps(to.add(3 * to_stride), _mm_movehl_ps(cd_high, ab_high));
+    }
+}
+
+/// # Safety
+/// Four floats are readable at each of four rows of `from`, and writable at those of `to`.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    for row in 0..4 {
+        for k in 0..4 {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(k * to_stride + row) = *from.add(row * from_stride + k) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_hold_the_rows() {
+        for (rows, depth) in [(1, 5), (2, 4), (7, 9), (12, 16), (31, 13)] {
+            let stride = depth + 3;
+            let x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
+            let mut packed = PackedRows::default();
+            packed.pack(&x, stride, depth, 2..2 + rows);
+            for row in 0..rows {
+                let first = row / MAX_TILE_ROWS * MAX_TILE_ROWS;
+                let height = MAX_TILE_ROWS.min(rows - first);
+                for k in 0..depth {
+                    // SAFETY: inside the tile.
+                    let got = unsafe { *packed.tile(first, depth).add(k * height + row - first) };
+                    assert_eq!(got, x[(row + 2) * stride + k], "{rows} × {depth}: ({row}, {k})");
+                }
+            }
+        }
+    }
+}
