@@ -48,7 +48,7 @@ impl Engine for LocalEngine {
         self.handle.is_alive()
     }
 
-    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'static, Result<Reservation, ServeError>> {
         self.caller.prep_recv(request, end, None)
     }
 
@@ -57,7 +57,7 @@ impl Engine for LocalEngine {
         request: &GenerateRequest,
         to: &Destination,
         range: TokenRange,
-    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+    ) -> BoxFuture<'static, Result<Sent, ServeError>> {
         self.caller.remote_send(request, to, range)
     }
 
@@ -65,7 +65,7 @@ impl Engine for LocalEngine {
         &self,
         request: GenerateRequest,
         handoff: Option<(Reservation, Option<Sent>)>,
-    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         ready(self.caller.start_generate(request, handoff)).boxed()
     }
 }

@@ -60,7 +60,7 @@ impl Engine for SessionClient {
         self.open.is_alive()
     }
 
-    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'static, Result<Reservation, ServeError>> {
         self.caller.prep_recv(request, end, None)
     }
 
@@ -69,7 +69,7 @@ impl Engine for SessionClient {
         request: &GenerateRequest,
         to: &Destination,
         range: TokenRange,
-    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+    ) -> BoxFuture<'static, Result<Sent, ServeError>> {
         self.caller.remote_send(request, to, range)
     }
 
@@ -77,7 +77,7 @@ impl Engine for SessionClient {
         &self,
         request: GenerateRequest,
         handoff: Option<(Reservation, Option<Sent>)>,
-    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         ready(self.caller.start_generate(request, handoff)).boxed()
     }
 }

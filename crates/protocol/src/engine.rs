@@ -27,7 +27,7 @@ pub trait Engine: Send + Sync {
     fn is_alive(&self) -> bool;
 
     /// Reserves pages for the KV of `prompt[..end]` as far as it is not cached. `end` may be the prompt's length.
-    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'_, Result<Reservation, ServeError>>;
+    fn prep_recv(&self, request: &GenerateRequest, end: u32) -> BoxFuture<'static, Result<Reservation, ServeError>>;
 
     /// Computes the KV of `prompt[..range.end]` and hands `range` to another engine's reservation, layer by layer. Answers
     /// when the receiver has verified it. What lies below the reservation's `matched` is computed but not taken.
@@ -36,7 +36,7 @@ pub trait Engine: Send + Sync {
         request: &GenerateRequest,
         to: &Destination,
         range: TokenRange,
-    ) -> BoxFuture<'_, Result<Sent, ServeError>>;
+    ) -> BoxFuture<'static, Result<Sent, ServeError>>;
 
     /// Computes what of the prompt is not there, then decodes. With a reservation but nothing `Sent` yet it first waits for
     /// the KV to arrive, until it has, or [`TokenStream::expect_no_more`]. Events arrive on the stream; dropping it aborts
@@ -45,5 +45,5 @@ pub trait Engine: Send + Sync {
         &self,
         request: GenerateRequest,
         handoff: Option<(Reservation, Option<Sent>)>,
-    ) -> BoxFuture<'_, Result<TokenStream, ServeError>>;
+    ) -> BoxFuture<'static, Result<TokenStream, ServeError>>;
 }

@@ -7,9 +7,11 @@ use baton_core::{Attempt, EngineInfo, GenerateRequest, RequestId, ServeError};
 use baton_protocol::TokenStream;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::counters::RouterCounters;
 use crate::fleet::{EngineStatus, Fleet};
 use crate::relay::Relay;
 use crate::retry::{Patience, RetryPolicy};
+use crate::roster::Past;
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::strategy::Router;
 use crate::token_log::TokenLog;
@@ -36,7 +38,6 @@ pub struct Dispatcher {
     config: DispatchConfig,
     next_request: AtomicU64,
     in_flight: Arc<Semaphore>,
-    resumed: Arc<AtomicU64>,
 }
 
 impl Dispatcher {
@@ -51,7 +52,7 @@ impl Dispatcher {
         runtime: Arc<dyn Runtime>,
     ) -> Self {
         let in_flight = Arc::new(Semaphore::new(config.max_in_flight));
-        Self { fleet, router, runtime, config, next_request: AtomicU64::new(1), in_flight, resumed: Arc::default() }
+        Self { fleet, router, runtime, config, next_request: AtomicU64::new(1), in_flight }
     }
 
     /// The request's id and attempt are set here; whatever they were is ignored. Dropping the stream aborts it.
@@ -70,10 +71,9 @@ impl Dispatcher {
             fleet: Arc::clone(&self.fleet),
             router: Arc::clone(&self.router),
             runtime: Arc::clone(&self.runtime),
-            resumed: Arc::clone(&self.resumed),
             client,
             prompt_told: false,
-            avoid: None,
+            past: Past::default(),
         };
         self.runtime.spawn(Box::pin(async move {
             relay.run().await;
@@ -85,7 +85,7 @@ impl Dispatcher {
 
     /// A request that arrived now would be served.
     pub fn is_ready(&self) -> bool {
-        !self.fleet.roster(None).is_empty()
+        self.fleet.is_ready()
     }
 
     pub fn fleet_status(&self) -> Vec<EngineStatus> {
@@ -97,9 +97,13 @@ impl Dispatcher {
         self.fleet.status().into_iter().find_map(|engine| engine.info)
     }
 
+    pub fn counters(&self) -> RouterCounters {
+        self.fleet.totals()
+    }
+
     /// Attempts that continued a request after its engine failed, vanished or had no room.
     pub fn resumed_total(&self) -> u64 {
-        self.resumed.load(Ordering::Relaxed)
+        self.counters().resumed.total()
     }
 
     pub fn requests_in_flight(&self) -> usize {

@@ -6,8 +6,10 @@ use baton_core::{EngineInfo, EngineReport};
 use baton_protocol::Engine;
 use tokio::sync::watch;
 
-use crate::load::Load;
-use crate::roster::{Pick, Roster};
+use crate::counters::{Counters, RouterCounters};
+use crate::load::{InFlight, Load};
+use crate::pick::{Failed, Pick};
+use crate::roster::{Past, Roster};
 
 /// An engine's place in the fleet; stays the same over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,7 @@ pub struct Fleet {
     members: Vec<Member>,
     /// Counts comings and goings, so that whoever waits for an engine is woken.
     changes: watch::Sender<u64>,
+    counters: Arc<Counters>,
 }
 
 struct Member {
@@ -68,6 +71,8 @@ pub struct EngineStatus {
     /// `None` until it has been ready once.
     pub info: Option<EngineInfo>,
     pub report: EngineReport,
+    /// Of this router; others may use the engine too.
+    pub in_flight: InFlight,
     pub restarts: u64,
 }
 
@@ -85,7 +90,7 @@ impl Fleet {
                 report: EngineReport::default(),
             }),
         });
-        Self { members: members.collect(), changes: watch::Sender::new(0) }
+        Self { members: members.collect(), changes: watch::Sender::new(0), counters: Arc::default() }
     }
 
     /// Engines that are there already.
@@ -139,13 +144,27 @@ impl Fleet {
         self.changes.subscribe()
     }
 
-    /// Who can be sent a request now; without `avoid` if there is anyone else.
-    pub fn roster(&self, avoid: Option<EngineId>) -> Roster {
+    pub fn is_ready(&self) -> bool {
+        self.members.iter().any(|member| member.lock().ready().is_some())
+    }
+
+    /// Who can be sent a request now.
+    pub(crate) fn roster(&self, past: &Past) -> Roster {
+        let failed = Failed::default();
         let ready = self.ids().zip(&self.members).filter_map(|(id, member)| {
+            let (load, counters) = (Arc::clone(&member.load), Arc::clone(&self.counters));
             let engine = member.lock().ready()?;
-            Some(Pick { id, role: member.role, engine, load: Arc::clone(&member.load) })
+            Some(Pick { id, role: member.role, engine, load, counters, failed: failed.clone() })
         });
-        Roster::new(ready.collect(), avoid)
+        Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub fn totals(&self) -> RouterCounters {
+        self.counters.totals()
     }
 
     pub fn status(&self) -> Vec<EngineStatus> {
@@ -175,6 +194,7 @@ impl Member {
             ready: ready.is_some(),
             info: state.info.clone(),
             report: ready.map_or(state.report, |engine| engine.report()),
+            in_flight: self.load.in_flight(),
             restarts: state.restarts,
         }
     }

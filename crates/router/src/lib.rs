@@ -1,27 +1,36 @@
-//! Requests arrive from the gateway; each is sent to an engine that a strategy picks from the fleet, and its events leave
-//! as one exact stream, whatever dies on the way.
+//! Requests arrive from the gateway; a strategy picks engines from the fleet for each and composes the calls to them, and
+//! the events leave as one exact stream, whatever dies on the way.
 //!
 //! ```text
-//!   Dispatcher::generate ─▶ Relay ─▶ Roster (who is ready) ─▶ Router (who gets it) ─▶ Engine
-//!                             ▲                                                        │
-//!                client ◀─────┴── TokenLog: drops repeats, notices gaps ◀── events ────┘
+//!   Dispatcher::generate ─▶ Relay ─▶ Roster (who is ready) ─▶ Router (who does what) ─▶ Pick (the calls) ─▶ Engine
+//!                             ▲                                                                               │
+//!                client ◀─────┴── TokenLog: drops repeats, notices gaps ◀── Leg ◀── events ───────────────────┘
 //!                                 and is where the next attempt continues
 //! ```
 
+mod counters;
 mod dispatcher;
 mod fleet;
+mod leg;
 mod load;
+mod pick;
 mod relay;
 mod retry;
 mod roster;
 mod runtime;
+mod strategies;
 mod strategy;
 mod token_log;
+mod watchdog;
 
+pub use counters::{Resumed, RouterCounters};
 pub use dispatcher::{DispatchConfig, Dispatcher};
 pub use fleet::{EngineId, EngineStatus, Fleet, Role};
-pub use load::LoadGuard;
+pub use leg::Leg;
+pub use load::InFlight;
+pub use pick::{Pick, Reserved, Sending};
 pub use retry::RetryPolicy;
-pub use roster::{Candidates, Leg, Pick, Roster};
+pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
-pub use strategy::{LeastLoaded, RoundRobin, Router};
+pub use strategies::{Disagg, LeastLoaded, RoundRobin};
+pub use strategy::Router;

@@ -1,17 +1,18 @@
 //! One request on its way: attempt after attempt, until every choice has ended or patience has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::{EngineEvent, FailedEvent, GenerateRequest, PromptEvent, ServeError, TokenEvent};
 use tokio::sync::mpsc;
 
-use crate::fleet::{EngineId, Fleet};
+use crate::fleet::Fleet;
+use crate::leg::Leg;
 use crate::retry::Patience;
-use crate::roster::Roster;
+use crate::roster::{Past, Roster};
 use crate::runtime::Runtime;
 use crate::strategy::Router;
 use crate::token_log::{TokenLog, Verdict};
+use crate::watchdog::Watchdog;
 
 pub(crate) struct Relay {
     /// As the client made it; each attempt is this plus the log.
@@ -21,12 +22,17 @@ pub(crate) struct Relay {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) router: Arc<dyn Router>,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) resumed: Arc<AtomicU64>,
     /// Never holds more than the request may generate: `choices × max_tokens` events.
     pub(crate) client: mpsc::UnboundedSender<EngineEvent>,
     pub(crate) prompt_told: bool,
-    /// Where the last attempt failed: others first.
-    pub(crate) avoid: Option<EngineId>,
+    pub(crate) past: Past,
+}
+
+/// Why an attempt did not serve the request to its end.
+struct Ended {
+    error: ServeError,
+    /// One of its engines is gone.
+    engine_lost: bool,
 }
 
 impl Relay {
@@ -40,25 +46,53 @@ impl Relay {
     }
 
     async fn serve(&mut self) {
-        while let Err(error) = self.attempt().await {
+        while let Err(Ended { error, engine_lost }) = self.attempt().await {
             let begun = self.log.has_begun();
             match self.patience.after(&error, begun, self.runtime.now()) {
                 Ok(delay) => self.runtime.sleep(delay).await,
                 Err(error) => return self.give_up(error),
             }
             tracing::info!(request = %self.request.id, attempt = self.request.attempt.0 + 1, %error, "resuming");
-            self.resumed.fetch_add(1, Ordering::Relaxed);
+            self.fleet.counters().resumed(&error, engine_lost);
             self.request.attempt.0 += 1;
         }
     }
 
-    async fn attempt(&mut self) -> Result<(), ServeError> {
-        let roster = self.engines().await?;
-        let mut leg = self.router.route(&roster, self.log.continued(&self.request, self.prompt_told)).await?;
-        self.avoid = Some(leg.engine);
+    async fn attempt(&mut self) -> Result<(), Ended> {
+        let roster = self.engines().await.map_err(|error| Ended { error, engine_lost: false })?;
+        let served = self.served_by(&roster).await;
+        served.map_err(|error| {
+            self.past.failed = roster.failed.take();
+            if !self.log.has_begun() {
+                self.past.numerics_id = None;
+            }
+            Ended { error, engine_lost: roster.has_lost(&self.past.failed) }
+        })
+    }
+
+    async fn served_by(&mut self, roster: &Roster) -> Result<(), ServeError> {
+        let request = self.log.continued(&self.request, self.prompt_told);
+        let (router, runtime) = (Arc::clone(&self.router), Arc::clone(&self.runtime));
+        let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
+        let mut leg = tokio::select! {
+            biased;
+            leg = router.route(roster, request) => leg?,
+            () = watchdog.barks() => return Err(self.silent("an engine")),
+        };
+        self.check_numerics(&leg);
+        let served = self.read(&mut leg, &mut watchdog).await;
+        served.inspect_err(|error| leg.pick().has_failed(error))
+    }
+
+    async fn read(&mut self, leg: &mut Leg, watchdog: &mut Watchdog<'_>) -> Result<(), ServeError> {
         // The prompt's event counts even when there is nothing to generate.
         while !(self.prompt_told && self.log.is_complete()) {
-            let event = leg.stream.next().await.ok_or_else(|| self.vanished(leg.engine))?;
+            let event = tokio::select! {
+                biased;
+                event = leg.next() => event.ok_or_else(|| self.vanished(leg))?,
+                () = watchdog.barks() => return Err(self.silent(self.fleet.name(leg.engine()))),
+            };
+            watchdog.feed();
             if event.attempt() == self.request.attempt {
                 self.accept(event)?;
             }
@@ -66,11 +100,24 @@ impl Relay {
         Ok(())
     }
 
+    /// Bytes are promised to be those of an undisturbed run only among engines with equal numerics.
+    fn check_numerics(&mut self, leg: &Leg) {
+        let now = leg.pick().numerics_id();
+        if let Some(before) = &self.past.numerics_id
+            && before != now
+            && self.log.has_begun()
+        {
+            self.fleet.counters().numerics_changed.add();
+            tracing::warn!(request = %self.request.id, before, now, "resumed on an engine with other numerics");
+        }
+        self.past.numerics_id = Some(now.to_owned());
+    }
+
     /// The engines that are ready now, or as soon as one is.
     async fn engines(&mut self) -> Result<Roster, ServeError> {
         let mut changes = self.fleet.changes();
         loop {
-            let roster = self.fleet.roster(self.avoid);
+            let roster = self.fleet.roster(&self.past);
             if !roster.is_empty() {
                 return Ok(roster);
             }
@@ -133,7 +180,12 @@ impl Relay {
         let _ = self.client.send(event);
     }
 
-    fn vanished(&self, engine: EngineId) -> ServeError {
-        ServeError::engine(format!("engine {} vanished", self.fleet.name(engine)))
+    fn silent(&self, engine: &str) -> ServeError {
+        let silence = self.patience.policy().max_silence.as_secs_f32();
+        ServeError::engine(format!("{engine} has said nothing for {silence} s"))
+    }
+
+    fn vanished(&self, leg: &Leg) -> ServeError {
+        ServeError::engine(format!("engine {} vanished", self.fleet.name(leg.engine())))
     }
 }

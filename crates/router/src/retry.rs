@@ -12,6 +12,8 @@ pub struct RetryPolicy {
     pub max_outage: Duration,
     /// The same for a request that finds all engines full before its first token: the client may prefer to go elsewhere.
     pub max_busy: Duration,
+    /// Longest an engine may say nothing about a request; queued ones say nothing either, so this is long.
+    pub max_silence: Duration,
     pub first_backoff: Duration,
     pub max_backoff: Duration,
 }
@@ -22,6 +24,7 @@ impl Default for RetryPolicy {
             max_attempts: 16,
             max_outage: Duration::from_secs(30),
             max_busy: Duration::from_secs(2),
+            max_silence: Duration::from_secs(600),
             first_backoff: Duration::from_millis(20),
             max_backoff: Duration::from_secs(2),
         }
@@ -123,6 +126,7 @@ mod tests {
             max_attempts: 8,
             max_outage: MS(10_000),
             max_busy: MS(1000),
+            max_silence: MS(60_000),
             first_backoff: MS(100),
             max_backoff: MS(800),
         };

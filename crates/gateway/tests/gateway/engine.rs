@@ -66,7 +66,7 @@ impl Engine for DrivenEngine {
         true
     }
 
-    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
+    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'static, Result<Reservation, ServeError>> {
         Box::pin(async { Err(ServeError::engine("hands nothing over")) })
     }
 
@@ -75,7 +75,7 @@ impl Engine for DrivenEngine {
         _: &GenerateRequest,
         _: &Destination,
         _: TokenRange,
-    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
+    ) -> BoxFuture<'static, Result<Sent, ServeError>> {
         Box::pin(async { Err(ServeError::engine("hands nothing over")) })
     }
 
@@ -83,7 +83,7 @@ impl Engine for DrivenEngine {
         &self,
         request: GenerateRequest,
         _: Option<(Reservation, Option<Sent>)>,
-    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let (tell_dropped, dropped) = oneshot::channel();
         let stream = TokenStream::new(request.id, receiver, move |_| {

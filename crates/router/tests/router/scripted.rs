@@ -128,8 +128,8 @@ impl Engine for Scripted {
         !self.dead.load(Ordering::Relaxed)
     }
 
-    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'_, Result<Reservation, ServeError>> {
-        unimplemented!()
+    fn prep_recv(&self, _: &GenerateRequest, _: u32) -> BoxFuture<'static, Result<Reservation, ServeError>> {
+        Box::pin(async { Err(ServeError::engine("hands nothing over")) })
     }
 
     fn remote_send(
@@ -137,15 +137,15 @@ impl Engine for Scripted {
         _: &GenerateRequest,
         _: &Destination,
         _: TokenRange,
-    ) -> BoxFuture<'_, Result<Sent, ServeError>> {
-        unimplemented!()
+    ) -> BoxFuture<'static, Result<Sent, ServeError>> {
+        Box::pin(async { Err(ServeError::engine("hands nothing over")) })
     }
 
     fn start_generate(
         &self,
         request: GenerateRequest,
         _: Option<(Reservation, Option<Sent>)>,
-    ) -> BoxFuture<'_, Result<TokenStream, ServeError>> {
+    ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         let act = self.acts.lock().unwrap().pop_front().unwrap_or(Act::Serve);
         let started = if let Act::Refuse(error) = act {
             Err(error)

@@ -1,0 +1,31 @@
+//! A router of one's own: long prompts are computed by one engine and handed to another, short ones are not worth it.
+
+use baton_core::{GenerateRequest, ServeError};
+use baton_router::{Leg, Roster, Router};
+use futures_util::future::BoxFuture;
+
+pub(crate) struct LongPromptsApart {
+    pub(crate) long_tokens: usize,
+}
+
+impl Router for LongPromptsApart {
+    fn name(&self) -> &'static str {
+        "long-prompts-apart"
+    }
+
+    fn route<'a>(&'a self, engines: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
+        Box::pin(async move {
+            let decode = engines.serving().least_loaded()?;
+            let prefill = engines.prefill().pairing_with(&decode);
+            if request.prompt.len() < self.long_tokens || prefill.is_empty() {
+                return decode.start_generate(request, None).await;
+            }
+            let reserved = decode.prep_recv(&request, request.prompt.len() as u32 - 1).await?;
+            let sent = match reserved.missing() {
+                Some(range) => Some(prefill.least_loaded()?.remote_send(&request, &reserved, range).await?),
+                None => None,
+            };
+            decode.start_generate(request, Some((reserved, sent))).await
+        })
+    }
+}

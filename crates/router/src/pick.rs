@@ -1,0 +1,157 @@
+//! One engine that was chosen, and the three calls to it. They hold its load and note its failures.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_core::{GenerateRequest, ServeError, TokenRange};
+use baton_protocol::{Destination, Engine, Reservation, Sent};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::counters::Counters;
+use crate::fleet::{EngineId, Role};
+use crate::leg::Leg;
+use crate::load::{Load, LoadGuard};
+
+#[derive(Clone)]
+pub struct Pick {
+    pub(crate) id: EngineId,
+    pub(crate) role: Role,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) load: Arc<Load>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) failed: Failed,
+}
+
+/// Engines that failed a call of one attempt.
+#[derive(Clone, Default)]
+pub(crate) struct Failed(Arc<Mutex<BTreeSet<EngineId>>>);
+
+/// Pages of an engine that wait for KV. Dropping it gives them back.
+pub struct Reserved {
+    engine: EngineId,
+    reservation: Reservation,
+    load: LoadGuard,
+}
+
+/// KV on its way from one engine to another. Dropping it aborts that.
+pub type Sending = BoxFuture<'static, Result<Sent, ServeError>>;
+
+impl Pick {
+    pub fn id(&self) -> EngineId {
+        self.id
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Bit-equal logits, and so KV that can be handed from one to the other.
+    pub fn is_exact_with(&self, other: &Self) -> bool {
+        self.engine.info().numerics_id == other.engine.info().numerics_id
+    }
+
+    /// Reserves room for the KV of `prompt[..end]`.
+    pub async fn prep_recv(&self, request: &GenerateRequest, end: u32) -> Result<Reserved, ServeError> {
+        let load = self.load.decode(request);
+        let reservation = self.answer(self.engine.prep_recv(request, end)).await?;
+        Ok(Reserved { engine: self.id, reservation, load })
+    }
+
+    /// Computes `prompt[..range.end]` and hands `range` over. Begins at once; the future waits for the end of it.
+    pub fn remote_send(&self, request: &GenerateRequest, to: &Destination, range: TokenRange) -> Sending {
+        let load = self.load.prefill(range.end().into());
+        self.counters.handoffs.add();
+        let (sent, this) = (self.engine.remote_send(request, to, range), self.clone());
+        let sent = async move {
+            let sent = sent.await;
+            drop(load);
+            sent.inspect_err(|error| {
+                this.counters.handoffs_failed.add();
+                this.has_failed(error);
+            })
+        };
+        sent.boxed()
+    }
+
+    /// Computes what of the prompt is not there, then decodes. With a reservation and nothing sent the request waits for
+    /// its KV: say with [`Leg::fed_by`] where that comes from.
+    pub async fn start_generate(
+        &self,
+        request: GenerateRequest,
+        handoff: Option<(Reserved, Option<Sent>)>,
+    ) -> Result<Leg, ServeError> {
+        let (load, prefill_tokens, handoff) = match handoff {
+            None => (self.load.decode(&request), tokens_to_compute(&request, 0), None),
+            Some((reserved, _)) if reserved.engine != self.id => {
+                return Err(ServeError::engine("a reservation of another engine"));
+            }
+            Some((reserved, sent)) => {
+                let tokens = tokens_to_compute(&request, reserved.end);
+                (reserved.load, tokens, Some((reserved.reservation, sent)))
+            }
+        };
+        let prefilling = self.load.prefill(prefill_tokens);
+        let stream = self.answer(self.engine.start_generate(request, handoff)).await?;
+        Ok(Leg::new(self.clone(), stream, load, prefilling))
+    }
+
+    pub(crate) fn numerics_id(&self) -> &str {
+        &self.engine.info().numerics_id
+    }
+
+    pub(crate) fn sequences(&self) -> u32 {
+        let reported = self.engine.report().load;
+        reported.running + reported.waiting + self.load.in_flight().sequences
+    }
+
+    pub(crate) fn prefill_tokens(&self) -> u64 {
+        self.engine.report().load.pending_prefill_tokens + self.load.in_flight().prefill_tokens
+    }
+
+    pub(crate) fn has_failed(&self, error: &ServeError) {
+        tracing::debug!(engine = self.id.0, %error, "a call failed");
+        self.failed.note(self.id);
+    }
+
+    /// An engine that never answers has failed too: whoever waits gives up in the middle.
+    async fn answer<T>(&self, call: impl Future<Output = Result<T, ServeError>>) -> Result<T, ServeError> {
+        self.failed.note(self.id);
+        let answer = call.await.inspect_err(|error| self.has_failed(error))?;
+        self.failed.forgive(self.id);
+        Ok(answer)
+    }
+}
+
+/// Prompt tokens behind position `end`, and those of earlier attempts' outputs.
+fn tokens_to_compute(request: &GenerateRequest, end: u32) -> u64 {
+    let outputs: usize = request.unfinished_choices().map(|choice| request.outputs[choice.index()].len()).sum();
+    (request.prompt.len() + outputs).saturating_sub(end as usize) as u64
+}
+
+impl Deref for Reserved {
+    type Target = Destination;
+
+    fn deref(&self) -> &Destination {
+        &self.reservation
+    }
+}
+
+impl Failed {
+    pub(crate) fn take(&self) -> BTreeSet<EngineId> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn note(&self, engine: EngineId) {
+        self.lock().insert(engine);
+    }
+
+    fn forgive(&self, engine: EngineId) {
+        self.lock().remove(&engine);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<EngineId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,107 @@
+//! Prefill and decode on different engines (MicroServing, arXiv 2412.12488): any number of each, with the work split at a
+//! point of the prompt.
+//!
+//! ```text
+//!   prompt   0 ───── matched ───────── end ───────── L
+//!            cached on D │ P computes,    │ D computes, then generates
+//!                        │ hands to D     │
+//! ```
+
+use baton_core::{GenerateRequest, Retry, ServeError};
+use futures_util::future::BoxFuture;
+
+use crate::leg::Leg;
+use crate::pick::Pick;
+use crate::roster::{Candidates, Roster};
+use crate::strategy::Router;
+
+pub struct Disagg {
+    pd_balance_factor: f64,
+}
+
+impl Disagg {
+    /// The share of each prompt, 0 to 1, that the decode engine computes itself. With 0 it computes the last token only,
+    /// from which the first one is sampled.
+    pub fn new(pd_balance_factor: f64) -> Self {
+        Self { pd_balance_factor }
+    }
+
+    fn split_point(&self, prompt_tokens: usize) -> u32 {
+        let last = prompt_tokens.saturating_sub(1);
+        let end = if self.pd_balance_factor.abs() < 1e-5 {
+            last
+        } else {
+            ((1.0 - self.pd_balance_factor) * prompt_tokens as f64).floor() as usize
+        };
+        end.min(last) as u32
+    }
+}
+
+impl Router for Disagg {
+    fn name(&self) -> &'static str {
+        "disagg"
+    }
+
+    fn route<'a>(&'a self, roster: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
+        let end = self.split_point(request.prompt.len());
+        Box::pin(async move {
+            let Ok(decode) = roster.decode().least_loaded() else {
+                return roster.serving().least_loaded()?.start_generate(request, None).await;
+            };
+            let prefill = roster.prefill().pairing_with(&decode);
+            // Nobody computes log-probabilities of the prompt but who generates.
+            if prefill.is_empty() || end == 0 || request.prompt_logprobs.is_some() {
+                return decode.start_generate(request, None).await;
+            }
+            hand_over(prefill, &decode, request, end).await
+        })
+    }
+}
+
+async fn hand_over(prefill: Candidates, decode: &Pick, request: GenerateRequest, end: u32) -> Result<Leg, ServeError> {
+    let reserved = match decode.prep_recv(&request, end).await {
+        Ok(reserved) => reserved,
+        // No room to receive into now. In its queue the request is served in any case, if not as well.
+        Err(busy) if matches!(busy.retry, Retry::AfterMs(_)) => return decode.start_generate(request, None).await,
+        Err(error) => return Err(error),
+    };
+    let Some(missing) = reserved.missing() else {
+        return decode.start_generate(request, Some((reserved, None))).await;
+    };
+    // The decode engine waits for the KV by itself: started now, it need not be told by us when all has arrived.
+    let sending = prefill.remote_send(&request, &reserved, missing);
+    let leg = decode.start_generate(request, Some((reserved, None))).await?;
+    Ok(leg.fed_by(sending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_split_point_is_that_of_the_paper() {
+        let cases = [
+            // (factor, prompt, end)
+            (0.0, 1, 0),
+            (0.0, 2, 1),
+            (0.0, 1500, 1499),
+            (0.000_009, 100, 99),
+            (-0.000_009, 100, 99),
+            (0.1, 10, 9),
+            (0.1, 1500, 1350),
+            (0.5, 1, 0),
+            (0.5, 3, 1),
+            (0.5, 1500, 750),
+            (0.9, 1500, 149),
+            (0.9, 5, 0),
+            (1.0, 1500, 0),
+            // Out of range, but never out of the prompt.
+            (-1.0, 10, 9),
+            (2.0, 10, 0),
+            (f64::NAN, 10, 0),
+        ];
+        for (factor, prompt, end) in cases {
+            assert_eq!(Disagg::new(factor).split_point(prompt), end, "{factor} of {prompt}");
+        }
+    }
+}
