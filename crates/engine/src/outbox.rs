@@ -14,8 +14,8 @@ pub trait Outbox: Send {
     fn deliver(&mut self, reply: StepReply) -> bool;
 }
 
-/// Without a bound, so that a slow reader never stops the loop. What can pile up is bounded all the same: replies are sent
-/// for events only, and a request has at most `choices × max_tokens + 1` of them.
+/// Without a bound, so that a slow reader never stops the loop. What can pile up is bounded all the same: a request has at
+/// most `choices × max_tokens + 1` events, and a reply without events is sent once when the engine falls idle.
 impl Outbox for mpsc::UnboundedSender<StepReply> {
     fn deliver(&mut self, reply: StepReply) -> bool {
         self.send(reply).is_ok()
@@ -31,19 +31,22 @@ struct Session {
     outbox: Box<dyn Outbox>,
     /// For the reply of the present step.
     events: Vec<EngineEvent>,
+    /// The newest report it was sent.
+    told: EngineReport,
 }
 
 impl Outboxes {
     pub(crate) fn open(&mut self, id: SessionId, outbox: Box<dyn Outbox>) {
-        self.sessions.insert(id, Session { outbox, events: Vec::new() });
+        self.sessions.insert(id, Session { outbox, events: Vec::new(), told: EngineReport::default() });
     }
 
     pub(crate) fn close(&mut self, id: SessionId) {
         self.sessions.remove(&id);
     }
 
-    /// One reply for each session that has events; returns the sessions that nobody reads any more.
-    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, report: EngineReport) -> Vec<SessionId> {
+    /// One reply for each session that has events; returns the sessions that nobody reads any more. When the engine falls
+    /// `idle` everyone hears of it: nothing else would correct a load that an abort or another session has changed.
+    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, report: EngineReport, idle: bool) -> Vec<SessionId> {
         for SessionEvent { session, event } in events.drain(..) {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.events.push(event);
@@ -51,7 +54,9 @@ impl Outboxes {
         }
         let mut gone = Vec::new();
         for (&id, session) in &mut self.sessions {
-            if !session.events.is_empty() {
+            let outdated = (session.told.load, session.told.counters) != (report.load, report.counters);
+            if !session.events.is_empty() || idle && outdated {
+                session.told = report;
                 let events = std::mem::take(&mut session.events);
                 if !session.outbox.deliver(StepReply { report, events }) {
                     gone.push(id);

@@ -98,7 +98,8 @@ impl StepLoop {
     fn emit(&mut self) {
         let report = self.scheduler.report();
         self.report.send_replace(report);
-        for session in self.outboxes.emit(&mut self.events, report) {
+        let idle = self.scheduler.is_idle();
+        for session in self.outboxes.emit(&mut self.events, report, idle) {
             self.close(session);
         }
     }

@@ -5,7 +5,7 @@ mod fake;
 
 use std::time::Duration;
 
-use baton_core::{EngineEvent, Fault, GenerateRequest, Retry, ServeError, TokenId};
+use baton_core::{EngineEvent, Fault, GenerateRequest, RequestId, Retry, ServeError, TokenId};
 use baton_engine::{EngineConfig, EngineError, EngineHandle, LocalEngine};
 use baton_protocol::{Command, Engine, TokenStream};
 use fake::{FakeModel, expected_tokens};
@@ -191,5 +191,23 @@ fn impossible_settings_are_named() {
         let config = EngineConfig { step_tokens, max_waiting, ..EngineConfig::default() };
         let error = EngineHandle::spawn(Box::new(FakeModel::new(fake::spec(8, 8, 64))), config).err().unwrap();
         assert_eq!(error.to_string(), format!("{option} must be at least 1"));
+    }
+}
+
+#[tokio::test]
+async fn an_abort_is_reported_although_no_event_follows() {
+    let handle = engine(400);
+    let (outbox, mut replies) = mpsc::unbounded_channel();
+    let session = handle.open_session(outbox);
+    let generate = Command::Generate { request: Box::new(request(1, 8, 1, 50_000)), reservation: None };
+    handle.send(session, generate).unwrap();
+    replies.recv().await.unwrap();
+    handle.send(session, Command::Abort(RequestId(1))).unwrap();
+    loop {
+        let reply = tokio::time::timeout(Duration::from_secs(10), replies.recv()).await.unwrap().unwrap();
+        if reply.report.counters.aborted == 1 {
+            assert_eq!((reply.report.load.running, reply.events.len()), (0, 0));
+            return;
+        }
     }
 }
