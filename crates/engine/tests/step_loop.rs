@@ -182,7 +182,10 @@ async fn an_engine_nobody_holds_stops() {
     let handle = engine(8);
     handle.open_session(outbox);
     drop(handle);
-    assert!(replies.recv().await.is_none(), "its outboxes go with it");
+    // Ends because the outboxes go with the engine; before that it may say how it is doing.
+    while let Some(reply) = replies.recv().await {
+        assert!(reply.events.is_empty());
+    }
 }
 
 #[test]
