@@ -77,6 +77,7 @@ impl<S: CommandSink> Caller<S> {
         let (id, attempt, choices) = (request.id, request.attempt, request.unfinished_choices().count());
         let (reservation, sent) = handoff.unzip();
         let from = reservation.as_ref().map(Reservation::id);
+        let all_is_there = reservation.as_ref().is_some_and(|to| to.missing().is_none()) || sent.flatten().is_some();
         let generate = Command::Generate { request: Box::new(request), reservation: from };
         let events = self.send(id, attempt, choices, generate)?;
         let (open, sink) = (Arc::clone(&self.open), self.sink.clone());
@@ -87,7 +88,7 @@ impl<S: CommandSink> Caller<S> {
             }
         };
         let mut stream = TokenStream::new(id, events, abort).with(reservation);
-        if sent.flatten().is_some() {
+        if all_is_there {
             stream.expect_no_more();
         }
         Ok(stream)

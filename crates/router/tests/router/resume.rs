@@ -116,6 +116,18 @@ async fn a_request_that_kills_every_engine_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_has_gone_silent_is_left() {
+    let (first, second) = (Scripted::new([Act::Hang]), Scripted::new([]));
+    let dispatcher = dispatcher(&[&first, &second]);
+    let begun = tokio::time::Instant::now();
+    let (outputs, ..) = read(dispatcher.generate(request(1, 4)).await.unwrap(), 1).await;
+    assert_eq!(outputs, undisturbed(1, 4));
+    let silence = RetryPolicy::default().max_silence;
+    assert!((silence..silence + Duration::from_secs(1)).contains(&begun.elapsed()));
+    assert_eq!((dispatcher.counters().resumed.failed, first.dropped.lock().unwrap().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_leaves_aborts_its_request() {
     let engine = Scripted::new([Act::Hang]);
     let dispatcher = dispatcher(&[&engine]);

@@ -50,15 +50,7 @@ impl Scripted {
     /// Acts in order, one per request; serves when there are no more.
     pub(crate) fn new(acts: impl IntoIterator<Item = Act>) -> Arc<Self> {
         Arc::new(Self {
-            info: EngineInfo {
-                model: "scripted".into(),
-                numerics_id: "s".into(),
-                vocab_size: 1000,
-                max_context_tokens: 100,
-                pages_total: 4,
-                threads: 1,
-                prefix_cache: false,
-            },
+            info: info(),
             acts: Mutex::new(acts.into_iter().collect()),
             requests: Mutex::default(),
             load: Mutex::default(),
@@ -160,6 +152,18 @@ impl Engine for Scripted {
     }
 }
 
+pub(crate) fn info() -> EngineInfo {
+    EngineInfo {
+        model: "scripted".into(),
+        numerics_id: "s".into(),
+        vocab_size: 1000,
+        max_context_tokens: 100,
+        pages_total: 4,
+        threads: 1,
+        prefix_cache: false,
+    }
+}
+
 pub(crate) fn fleet(engines: &[&Arc<Scripted>]) -> Arc<Fleet> {
     let named = engines.iter().enumerate().map(|(index, engine)| {
         let engine: Arc<dyn Engine> = Arc::clone(engine) as _;
@@ -169,10 +173,14 @@ pub(crate) fn fleet(engines: &[&Arc<Scripted>]) -> Arc<Fleet> {
 }
 
 pub(crate) fn request(choices: usize, max_tokens: u32) -> GenerateRequest {
+    long_request(3, choices, max_tokens)
+}
+
+pub(crate) fn long_request(prompt_tokens: u32, choices: usize, max_tokens: u32) -> GenerateRequest {
     GenerateRequest {
         id: RequestId(0),
         attempt: Attempt(0),
-        prompt: [1, 2, 3].map(TokenId).into(),
+        prompt: (0..prompt_tokens).map(TokenId).collect(),
         outputs: vec![vec![]; choices],
         ended: vec![false; choices],
         sampling: SamplingParams::greedy(),
@@ -210,11 +218,11 @@ pub(crate) async fn read(mut stream: TokenStream, choices: usize) -> (Vec<Vec<To
     (outputs, prompts, failure)
 }
 
-fn prompt_event(request: &GenerateRequest) -> EngineEvent {
+pub(crate) fn prompt_event(request: &GenerateRequest) -> EngineEvent {
     EngineEvent::Prompt(PromptEvent { request: request.id, attempt: request.attempt, cached_tokens: 0, logprobs: None })
 }
 
-fn token_event(request: &GenerateRequest, attempt: Attempt, choice: Choice, index: u32) -> EngineEvent {
+pub(crate) fn token_event(request: &GenerateRequest, attempt: Attempt, choice: Choice, index: u32) -> EngineEvent {
     EngineEvent::Token(TokenEvent {
         request: request.id,
         attempt,
