@@ -10,7 +10,8 @@ use tokio::time::sleep;
 
 use crate::custom_router::LongPromptsApart;
 use crate::scripted::{long_request, read, undisturbed};
-use crate::wired::{MS, OnRemoteSend, Script, Wire, Wired};
+use crate::wire::{MS, OnRemoteSend, Script, Wire};
+use crate::wired::Wired;
 
 pub(crate) fn dispatcher(engines: &[(Role, &Arc<Wired>)], router: impl Router + 'static) -> Dispatcher {
     let named = engines.iter().enumerate().map(|(index, (role, engine))| {

@@ -9,7 +9,8 @@ use baton_router::{Disagg, Resumed, Role};
 
 use crate::disagg::{dispatcher, nothing_is_left};
 use crate::scripted::{long_request, read, undisturbed};
-use crate::wired::{OnGenerate, OnPrepRecv, OnRemoteSend, Script, Wire, Wired};
+use crate::wire::{OnGenerate, OnPrepRecv, OnRemoteSend, Script, Wire};
+use crate::wired::Wired;
 
 fn prep_recv(act: OnPrepRecv) -> Script {
     Script { prep_recv: [act].into(), ..Script::default() }

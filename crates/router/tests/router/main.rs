@@ -8,4 +8,5 @@ mod disagg_faults;
 mod resume;
 mod scripted;
 mod strategies;
+mod wire;
 mod wired;

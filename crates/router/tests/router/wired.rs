@@ -1,10 +1,9 @@
 //! Engines that hand KV over as a test wrote down. What arrives where is counted in tokens; a reservation is open until it
 //! is given back or a prompt was computed with it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use baton_core::{
     EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, GenerateRequest, ReservationId, ServeError,
@@ -16,56 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::scripted::{info, prompt_event, token_event};
-
-pub(crate) const MS: fn(u64) -> Duration = Duration::from_millis;
-
-/// What an engine does when asked for room.
-#[derive(Clone, Debug)]
-pub(crate) enum OnPrepRecv {
-    Fail(ServeError),
-    Die,
-    Hang,
-}
-
-/// What an engine does when asked to send. All takes 10 ms.
-#[derive(Clone, Debug)]
-pub(crate) enum OnRemoteSend {
-    /// Only so many tokens arrive intact.
-    Damage {
-        verified: u32,
-    },
-    Fail(ServeError),
-    Die,
-    Hang,
-}
-
-/// What an engine does when a request starts on it.
-#[derive(Clone, Debug)]
-pub(crate) enum OnGenerate {
-    Refuse(ServeError),
-    /// While it waits for KV, or computes the prompt.
-    DieBeforePrompt,
-    FailAfter(u32, ServeError),
-    DieAfter(u32),
-}
-
-#[derive(Default)]
-pub(crate) struct Script {
-    pub(crate) prep_recv: VecDeque<OnPrepRecv>,
-    pub(crate) remote_send: VecDeque<OnRemoteSend>,
-    pub(crate) generate: VecDeque<OnGenerate>,
-}
-
-/// What arrived for one reservation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Landing {
-    verified: u32,
-    no_more: bool,
-}
-
-/// Where targets lead to: all engines of a test share it.
-#[derive(Default)]
-pub(crate) struct Wire(Mutex<Vec<watch::Sender<Landing>>>);
+use crate::wire::{Landing, MS, OnGenerate, OnPrepRecv, OnRemoteSend, Script, Wire};
 
 pub(crate) struct Wired {
     info: EngineInfo,
@@ -317,18 +267,6 @@ impl Run {
                 }
             }
         }
-    }
-}
-
-impl Wire {
-    fn open(&self) -> usize {
-        let mut landings = self.0.lock().unwrap();
-        landings.push(watch::Sender::default());
-        landings.len() - 1
-    }
-
-    fn landing(&self, target: usize) -> watch::Sender<Landing> {
-        self.0.lock().unwrap()[target].clone()
     }
 }
 
