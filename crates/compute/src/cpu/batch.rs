@@ -11,7 +11,7 @@ use crate::{BackendSpec, ComputeError, InputToken, Segment, SlotId, StepPlan};
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) rows: Vec<Row>,
-    pub(crate) segments: Vec<Rows>,
+    pub(crate) segments: Vec<SegmentRows>,
     pub(crate) pages: Vec<PageId>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) wanted: Vec<Wanted>,
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 
 /// Rows of one segment.
 #[derive(Clone, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct SegmentRows {
     pub(crate) rows: Range<usize>,
     pub(crate) first_position: usize,
     /// Into [`Batch::pages`].
@@ -122,7 +122,7 @@ impl Batch {
             }
         }
         let rows = first_row..self.rows.len();
-        self.segments.push(Rows { rows, first_position: segment.first_position, pages: segment.pages.clone() });
+        self.segments.push(SegmentRows { rows, first_position: segment.first_position, pages: segment.pages.clone() });
         Ok(())
     }
 }

@@ -7,12 +7,13 @@ use baton_core::{PAGE_TOKENS, PageId};
 use baton_model::{DecoderSpec, Part, TensorView};
 
 use super::attention::{Attention, AttentionItem, BLOCK_ROWS};
-use super::batch::{Batch, Rows};
+use super::batch::{Batch, SegmentRows};
 use super::element::Element;
 use super::gemm::{Epilogue, Gemm};
 use super::isa::Isa;
 use super::kv::{KvPool, KvShape};
 use super::norm::RmsNorm;
+use super::packed_rows::{Rows, Which};
 use super::rope::RopeTable;
 use super::shared::Shared;
 use super::team::{Member, Stopped, Team};
@@ -88,7 +89,7 @@ impl<E: Element> Decoder<E> {
         let spec = self.source.spec();
         let group = spec.heads / spec.kv_heads;
         self.attention_items.clear();
-        for (segment, Rows { rows, .. }) in batch.segments.iter().enumerate() {
+        for (segment, SegmentRows { rows, .. }) in batch.segments.iter().enumerate() {
             let rows = rows.len() * group;
             for first in (0..rows).step_by(BLOCK_ROWS) {
                 self.attention_items.push(AttentionRows { segment, rows: first..rows.min(first + BLOCK_ROWS) });
@@ -119,11 +120,9 @@ impl<E: Element> Decode for Decoder<E> {
             on_layer,
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),
-            normed: Shared::new(workspace.normed.as_mut_slice()),
             qkv: Shared::new(workspace.qkv.as_mut_slice()),
             attended: Shared::new(workspace.attended.as_mut_slice()),
             gated: Shared::new(workspace.gated.as_mut_slice()),
-            head_input: Shared::new(workspace.head_input.as_mut_slice()),
             logits: Shared::new(workspace.logits.as_mut_slice()),
             logits_rows: workspace.logits_rows,
             scratch: Shared::new(&mut workspace.scratch),
@@ -161,11 +160,9 @@ struct Step<'a, E> {
     on_layer: Option<&'a LayerHook>,
     widths: Widths,
     hidden: Shared<'a, f32>,
-    normed: Shared<'a, f32>,
     qkv: Shared<'a, f32>,
     attended: Shared<'a, f32>,
     gated: Shared<'a, f32>,
-    head_input: Shared<'a, f32>,
     logits: Shared<'a, f32>,
     logits_rows: usize,
     scratch: Shared<'a, Scratch>,
@@ -181,78 +178,64 @@ impl<'a, E: Element> Step<'a, E> {
         self.logits(member)
     }
 
-    fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &Layer<E>) -> Result<(), Stopped> {
-        self.norm(member, &layer.attention_norm)?;
-        self.project(
-            member,
-            (self.normed, self.widths.hidden),
-            &layer.qkv,
-            (self.qkv, self.widths.qkv),
-            Epilogue::Store,
-        )?;
+    fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
+        let Widths { hidden, qkv, attended, .. } = self.widths;
+        let x = self.all(self.hidden, hidden, self.norm(&layer.attention_norm));
+        self.project(member, x, &layer.qkv, (self.qkv, qkv), Epilogue::Store)?;
         self.store_kv(member, index)?;
         if let (Some(hook), 0) = (self.on_layer, member.index()) {
             hook.layer_done(index as u32);
         }
         self.attend(member, index)?;
-        let attended = (self.attended, self.widths.attended);
-        self.project(member, attended, &layer.o, (self.hidden, self.widths.hidden), Epilogue::AddTo)
+        let x = self.all(self.attended, attended, None);
+        self.project(member, x, &layer.o, (self.hidden, hidden), Epilogue::AddTo)
     }
 
-    fn feed_forward(&self, member: &Member<'_>, layer: &Layer<E>) -> Result<(), Stopped> {
-        self.norm(member, &layer.ffn_norm)?;
-        let gated = (self.gated, self.widths.ffn);
-        self.project(member, (self.normed, self.widths.hidden), &layer.gate_up, gated, Epilogue::Gated)?;
-        self.project(member, gated, &layer.down, (self.hidden, self.widths.hidden), Epilogue::AddTo)
-    }
-
-    fn rows(&self) -> usize {
-        self.batch.rows.len()
+    fn feed_forward(&self, member: &Member<'_>, layer: &'a Layer<E>) -> Result<(), Stopped> {
+        let Widths { hidden, ffn, .. } = self.widths;
+        let x = self.all(self.hidden, hidden, self.norm(&layer.ffn_norm));
+        self.project(member, x, &layer.gate_up, (self.gated, ffn), Epilogue::Gated)?;
+        self.project(member, self.all(self.gated, ffn, None), &layer.down, (self.hidden, hidden), Epilogue::AddTo)
     }
 
     fn embed(&self, member: &Member<'_>) -> Result<(), Stopped> {
-        let width = self.widths.hidden;
-        member.each(self.rows(), |row| {
-            let first = row * width;
-            // SAFETY: this item's row.
+        self.each_row(member, |row| {
+            let first = row * self.widths.hidden;
+            // SAFETY: this row is one item's alone.
             let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
             read_row(&self.embedding, self.batch.rows[row].token.index(), hidden);
         })
     }
 
-    fn norm(&self, member: &Member<'_>, weight: &[f32]) -> Result<(), Stopped> {
-        member.each(self.rows(), |row| {
-            let range = row * self.widths.hidden..(row + 1) * self.widths.hidden;
-            // SAFETY: `hidden` is only read in this phase; `normed` is this item's row.
-            let (x, out) = unsafe { (self.hidden.slice(range.clone()), self.normed.slice_mut(range)) };
-            self.isa.run(RmsNorm { x, weight, out, hidden: self.spec.hidden, eps: self.spec.norm_eps });
-        })
+    /// A phase of little work per row: some rows are one item.
+    fn each_row(&self, member: &Member<'_>, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
+        let rows = self.batch.rows.len();
+        let block = rows.div_ceil(4 * self.members).clamp(1, 32);
+        member.each(rows.div_ceil(block), |item| (item * block..rows.min((item + 1) * block)).for_each(&mut body))
     }
 
-    /// `to` (+)= `from` · W, each a buffer and its row stride.
+    fn norm(&self, weight: &'a [f32]) -> Option<RmsNorm<'a>> {
+        Some(RmsNorm { weight, hidden: self.spec.hidden, eps: self.spec.norm_eps })
+    }
+
+    /// All rows of a buffer that this phase only reads.
+    fn all(&self, buffer: Shared<'a, f32>, stride: usize, norm: Option<RmsNorm<'a>>) -> Rows<'a> {
+        let rows = self.batch.rows.len();
+        // SAFETY: no phase writes the buffer that its product reads, except `AddTo`, which reads another.
+        let x = unsafe { buffer.slice(0..rows * stride) };
+        Rows { x, stride, which: Which::First(rows), norm }
+    }
+
+    /// `to` (+)= `x` · W; `to` is a buffer and its row stride.
     fn project(
         &self,
         member: &Member<'_>,
-        from: (Shared<'a, f32>, usize),
+        x: Rows<'a>,
         weights: &Projection<E>,
         to: (Shared<'a, f32>, usize),
         epilogue: Epilogue,
     ) -> Result<(), Stopped> {
-        self.project_rows(member, self.rows(), from, weights, to, epilogue)
-    }
-
-    fn project_rows(
-        &self,
-        member: &Member<'_>,
-        rows: usize,
-        from: (Shared<'a, f32>, usize),
-        weights: &Projection<E>,
-        to: (Shared<'a, f32>, usize),
-        epilogue: Epilogue,
-    ) -> Result<(), Stopped> {
-        // SAFETY: `from` is only read in this phase, and never the buffer that is written.
-        let x = unsafe { from.0.slice(0..rows * from.1) };
-        let gemm = Gemm { x, x_stride: from.1, rows, weights, y: to.0, y_stride: to.1, epilogue };
+        let gemm = Gemm { x, weights, y: to.0, y_stride: to.1, epilogue };
         let cut = gemm.cut(self.members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
@@ -261,18 +244,23 @@ impl<'a, E: Element> Step<'a, E> {
     }
 
     fn store_kv(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
-        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
-        member.each(self.rows() * kv_heads, |item| {
-            let (row, head) = (item / kv_heads, item % kv_heads);
-            let first = row * self.widths.qkv + heads * head_dim;
-            let (k, v) = (first + head * head_dim, first + (kv_heads + head) * head_dim);
-            // SAFETY: K of this row and head are this item's alone; V is only read.
-            let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
-            let at = &self.batch.rows[row];
-            self.rope.rotate_in_place(at.position, k);
-            // SAFETY: a position of a sequence is computed once per step, and attention comes after the barrier.
-            unsafe { self.kv.store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
+        self.each_row(member, |row| {
+            for head in 0..self.spec.kv_heads {
+                self.store_head(layer, row, head);
+            }
         })
+    }
+
+    fn store_head(&self, layer: usize, row: usize, head: usize) {
+        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
+        let first = row * self.widths.qkv + heads * head_dim;
+        let (k, v) = (first + head * head_dim, first + (kv_heads + head) * head_dim);
+        // SAFETY: this row is one item's alone.
+        let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
+        let at = &self.batch.rows[row];
+        self.rope.rotate_in_place(at.position, k);
+        // SAFETY: a position of a sequence is computed once per step, and attention comes after the barrier.
+        unsafe { self.kv.store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
     }
 
     fn attend(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
@@ -285,7 +273,7 @@ impl<'a, E: Element> Step<'a, E> {
             kv_heads,
             head_dim,
             // SAFETY: only read in this phase.
-            qkv: unsafe { self.qkv.slice(0..self.rows() * self.widths.qkv) },
+            qkv: unsafe { self.qkv.slice(0..self.batch.rows.len() * self.widths.qkv) },
             qkv_stride: self.widths.qkv,
             out: self.attended,
             out_stride: self.widths.attended,
@@ -312,18 +300,9 @@ impl<'a, E: Element> Step<'a, E> {
         let Widths { hidden, vocab, .. } = self.widths;
         for first in (0..self.batch.wanted.len()).step_by(self.logits_rows) {
             let wanted = &self.batch.wanted[first..self.batch.wanted.len().min(first + self.logits_rows)];
-            member.each(wanted.len(), |i| {
-                let row = wanted[i].row;
-                // SAFETY: `hidden` is only read in this phase; the output row is this item's.
-                let (x, out) = unsafe {
-                    let x = self.hidden.slice(row * hidden..(row + 1) * hidden);
-                    (x, self.head_input.slice_mut(i * hidden..(i + 1) * hidden))
-                };
-                let weight = &self.weights.final_norm;
-                self.isa.run(RmsNorm { x, weight, out, hidden: self.spec.hidden, eps: self.spec.norm_eps });
-            })?;
-            let (from, to) = ((self.head_input, hidden), (self.logits, vocab));
-            self.project_rows(member, wanted.len(), from, &self.weights.head, to, Epilogue::Store)?;
+            let x = self.all(self.hidden, hidden, self.norm(&self.weights.final_norm));
+            let x = Rows { which: Which::Listed(wanted), ..x };
+            self.project(member, x, &self.weights.head, (self.logits, vocab), Epilogue::Store)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };

@@ -6,16 +6,14 @@ use super::element::Element;
 use super::isa::Kernel;
 use super::lanes::{LANES, Lanes, padded};
 use super::math;
-use super::packed_rows::PackedRows;
+use super::packed_rows::{PackedRows, Rows};
 use super::product::{MAX_TILE_ROWS, Product};
 use super::shared::Shared;
 use super::weights::{Matrix, Projection};
 
 /// y = epilogue(x · W + bias) for all rows of a step.
 pub(crate) struct Gemm<'a, E> {
-    pub(crate) x: &'a [f32],
-    pub(crate) x_stride: usize,
-    pub(crate) rows: usize,
+    pub(crate) x: Rows<'a>,
     pub(crate) weights: &'a Projection<E>,
     pub(crate) y: Shared<'a, f32>,
     pub(crate) y_stride: usize,
@@ -65,7 +63,7 @@ impl Cut {
 
 impl<E: Element> Gemm<'_, E> {
     pub(crate) fn cut(&self, members: usize) -> Cut {
-        Cut::new(self.rows, self.weights.matrix.panels(), self.weights.matrix.depth(), members)
+        Cut::new(self.x.len(), self.weights.matrix.panels(), self.weights.matrix.depth(), members)
     }
 
     /// Neighbouring items share their rows.
@@ -73,7 +71,7 @@ impl<E: Element> Gemm<'_, E> {
         let (rows, panels) = (item / cut.panel_blocks * cut.row_block, item % cut.panel_blocks * cut.panel_block);
         GemmItem {
             gemm: self,
-            rows: rows..(rows + cut.row_block).min(self.rows),
+            rows: rows..(rows + cut.row_block).min(self.x.len()),
             panels: panels..(panels + cut.panel_block).min(self.weights.matrix.panels()),
             packed,
         }
@@ -104,8 +102,8 @@ impl<E: Element> Kernel for GemmItem<'_, E> {
         let depth = matrix.depth();
         let width = if gemm.epilogue == Epilogue::Gated { matrix.width() / 2 } else { matrix.width() };
         assert!(gemm.y_stride >= width && gemm.y_stride == padded(gemm.y_stride));
-        assert!(gemm.y.len() >= gemm.rows * gemm.y_stride);
-        self.packed.pack(gemm.x, gemm.x_stride, depth, self.rows.clone());
+        assert!(gemm.y.len() >= gemm.x.len() * gemm.y_stride);
+        self.packed.pack::<L>(&gemm.x, depth, self.rows.clone());
         // Many rows: few panels at a time, which stay in the first-level cache for all of them.
         let panel_step = if self.rows.len() >= 2 * MAX_TILE_ROWS { 2 } else { TILE_PANELS };
         let mut sums = Sums([0.0; MAX_TILE_ROWS * TILE_PANELS * LANES]);

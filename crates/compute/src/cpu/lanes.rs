@@ -67,6 +67,9 @@ pub(crate) trait Lanes: Copy {
     fn pow2_of_magic(self) -> Self;
     fn to_array(self) -> [f32; LANES];
 
+    /// Asks for a cache line; any address will do.
+    fn prefetch(p: *const u8);
+
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;
 }

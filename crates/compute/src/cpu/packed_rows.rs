@@ -2,41 +2,99 @@
 
 use std::ops::Range;
 
+use super::batch::Wanted;
+use super::lanes::Lanes;
+use super::norm::RmsNorm;
 use super::product::MAX_TILE_ROWS;
+
+/// Rows before they are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) stride: usize,
+    pub(crate) which: Which<'a>,
+    /// Applied on the way: cheaper than a pass of its own, even where several members pack the same rows.
+    pub(crate) norm: Option<RmsNorm<'a>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Which<'a> {
+    /// Rows 0, 1, ….
+    First(usize),
+    Listed(&'a [Wanted]),
+}
+
+impl Rows<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self.which {
+            Which::First(rows) => rows,
+            Which::Listed(wanted) => wanted.len(),
+        }
+    }
+
+    #[inline(always)]
+    fn row(&self, i: usize) -> &[f32] {
+        let row = match self.which {
+            Which::First(_) => i,
+            Which::Listed(wanted) => wanted[i].row,
+        };
+        &self.x[row * self.stride..][..self.stride]
+    }
+}
 
 /// Belongs to one member; keeps its rows from item to item of a phase.
 #[derive(Default)]
 pub(crate) struct PackedRows {
-    values: Vec<f32>,
-    rows: Option<Range<usize>>,
+    tiles: Vec<f32>,
+    /// Rows of one tile, side by side, before they are turned.
+    staged: Vec<f32>,
+    packed: Option<Range<usize>>,
 }
 
 impl PackedRows {
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.rows = None;
+        self.packed = None;
     }
 
     #[inline(always)]
-    pub(crate) fn pack(&mut self, x: &[f32], stride: usize, depth: usize, rows: Range<usize>) {
-        if self.rows.as_ref() == Some(&rows) {
+    pub(crate) fn pack<L: Lanes>(&mut self, from: &Rows<'_>, depth: usize, rows: Range<usize>) {
+        if self.packed.as_ref() == Some(&rows) {
             return;
         }
-        if self.values.len() < rows.len() * depth {
-            self.values.resize(rows.len() * depth, 0.0);
+        let stride = from.stride;
+        if self.tiles.len() < rows.len() * depth {
+            self.tiles.resize(rows.len() * depth, 0.0);
         }
-        for first in (0..rows.len()).step_by(MAX_TILE_ROWS) {
+        if self.staged.len() < MAX_TILE_ROWS * stride {
+            self.staged.resize(MAX_TILE_ROWS * stride, 0.0);
+        }
+        let mut first = 0;
+        while first < rows.len() {
             let height = MAX_TILE_ROWS.min(rows.len() - first);
-            let x = &x[(rows.start + first) * stride..];
-            transpose(x, stride, depth, &mut self.values[first * depth..][..height * depth]);
+            let tile = &mut self.tiles[first * depth..][..height * depth];
+            let plain = matches!(from.which, Which::First(_)) && from.norm.is_none();
+            if plain {
+                transpose(&from.x[(rows.start + first) * stride..], stride, depth, tile);
+            } else {
+                for i in 0..height {
+                    let (x, staged) = (from.row(rows.start + first + i), &mut self.staged[i * stride..][..stride]);
+                    match &from.norm {
+                        Some(norm) => norm.apply::<L>(x, staged),
+                        None => staged.copy_from_slice(x),
+                    }
+                }
+                transpose(&self.staged, stride, depth, tile);
+            }
+            first += height;
         }
-        self.rows = Some(rows);
+        self.packed = Some(rows);
     }
 
     /// The tile that begins at `row` of the packed ones: `depth` k of all its rows.
     #[inline(always)]
     pub(crate) fn tile(&self, row: usize, depth: usize) -> *const f32 {
-        self.values[row * depth..].as_ptr()
+        self.tiles[row * depth..].as_ptr()
     }
 }
 
@@ -101,6 +159,18 @@ unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::isa::{Isa, Kernel};
+
+    struct Pack<'a>(&'a mut PackedRows, &'a Rows<'a>, usize, Range<usize>);
+
+    impl Kernel for Pack<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) {
+            self.0.pack::<L>(self.1, self.2, self.3);
+        }
+    }
 
     #[test]
     fn tiles_hold_the_rows() {
@@ -108,7 +178,8 @@ mod tests {
             let stride = depth + 3;
             let x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
             let mut packed = PackedRows::default();
-            packed.pack(&x, stride, depth, 2..2 + rows);
+            let from = Rows { x: &x, stride, which: Which::First(rows + 2), norm: None };
+            Isa::Portable.run(Pack(&mut packed, &from, depth, 2..2 + rows));
             for row in 0..rows {
                 let first = row / MAX_TILE_ROWS * MAX_TILE_ROWS;
                 let height = MAX_TILE_ROWS.min(rows - first);

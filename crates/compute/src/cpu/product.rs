@@ -34,6 +34,9 @@ pub(crate) struct Product<E, const ROW: usize> {
 /// The most rows that share one load of B.
 pub(crate) const MAX_TILE_ROWS: usize = 12;
 
+/// How far ahead of its use B is asked for.
+const PREFETCH_PAIRS: usize = 24;
+
 impl<E, const ROW: usize> Product<E, ROW> {
     #[inline(always)]
     fn skip_rows(&mut self, rows: usize) {
@@ -124,6 +127,7 @@ fn tile<L: Lanes, E: Element, const ROW: usize, const R: usize, const P: usize>(
         for _ in 0..depth / 2 {
             let mut columns = [L::splat(0.0); P];
             for p in 0..P {
+                L::prefetch(b.wrapping_add(p * b_panel_stride + PREFETCH_PAIRS * b_pair_stride).cast());
                 columns[p] = E::even(b.add(p * b_panel_stride));
             }
             accumulate::<L, ROW, R, P>(&mut sums, &columns, a);

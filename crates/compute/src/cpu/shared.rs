@@ -42,7 +42,7 @@ impl<'a, T> Shared<'a, T> {
     /// # Safety
     /// Nobody writes an element of `range` while the result lives.
     #[inline]
-    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &[T] {
+    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a [T] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         // SAFETY: inside the slice; no writer by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.first.add(range.start), range.len()) }

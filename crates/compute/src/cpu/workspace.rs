@@ -13,12 +13,10 @@ pub(crate) struct Workspace {
     pub(crate) widths: Widths,
     /// The residual stream.
     pub(crate) hidden: Floats,
-    pub(crate) normed: Floats,
     pub(crate) qkv: Floats,
     pub(crate) attended: Floats,
     pub(crate) gated: Floats,
-    /// Rows of one group of wanted logits.
-    pub(crate) head_input: Floats,
+    /// Of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     /// One per member.
@@ -58,11 +56,9 @@ impl Workspace {
         Ok(Self {
             widths,
             hidden: Floats::new(max_rows * widths.hidden)?,
-            normed: Floats::new(max_rows * widths.hidden)?,
             qkv: Floats::new(max_rows * widths.qkv)?,
             attended: Floats::new(max_rows * widths.attended)?,
             gated: Floats::new(max_rows * widths.ffn)?,
-            head_input: Floats::new(logits_rows * widths.hidden)?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
             scratch: (0..members)

@@ -101,6 +101,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(p: *const u8) {
+        avx512!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
+    }
+
+    #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         avx512!(run(kernel))
     }

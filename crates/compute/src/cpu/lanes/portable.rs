@@ -120,6 +120,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn prefetch(_p: *const u8) {}
+
+    #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         run(kernel)
     }
