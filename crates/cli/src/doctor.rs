@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::net::{Ipv4Addr, TcpListener};
 
-use baton_compute::Isa;
+use baton_compute::{Ceilings, Isa};
 use baton_model::bundled_names;
 
 use crate::config::DEFAULT_PORT;
@@ -14,10 +14,16 @@ use crate::machine;
 const INTERESTING_FEATURES: [&str; 7] =
     ["avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"];
 
+/// Larger than any cache, so that reading it measures DRAM.
+const MEASURED_BYTES: usize = 512 << 20;
+/// Whatever else runs here only takes speed away: the best of these counts.
+const MEASUREMENTS: usize = 3;
+
 pub(crate) fn run() -> Result<(), Failure> {
     println!("baton {}\n", env!("CARGO_PKG_VERSION"));
     processor()?;
     memory();
+    ceilings()?;
     line("CUDA", if has_cuda() { "driver found (not used by this version)" } else { "no driver; not needed" });
     line("models", format!("{} (bundled)", bundled_names().collect::<Vec<_>>().join(", ")));
     line("port", port());
@@ -38,6 +44,18 @@ fn memory() {
     if let (Some(total), Some(available)) = (machine::memory(), machine::available_memory()) {
         line("memory", format!("{total}, {available} available"));
     }
+}
+
+/// What no kernel can exceed, with all cores.
+fn ceilings() -> Result<(), Failure> {
+    let mut ceilings = Ceilings::new(machine::cores(), None, MEASURED_BYTES).map_err(Failure::ours)?;
+    let (mut gflops, mut gbytes_per_s) = (0f64, 0f64);
+    for _ in 0..MEASUREMENTS {
+        gflops = gflops.max(ceilings.fma_gflops().map_err(Failure::ours)?);
+        gbytes_per_s = gbytes_per_s.max(ceilings.read_gbytes_per_s(MEASURED_BYTES).map_err(Failure::ours)?);
+    }
+    line("measured", format!("{gflops:.0} GFLOP/s of f32 FMA, {gbytes_per_s:.1} GB/s read from memory"));
+    Ok(())
 }
 
 fn port() -> String {

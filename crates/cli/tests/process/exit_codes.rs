@@ -93,7 +93,7 @@ fn help_version_and_doctor_succeed() {
         (&["--version"] as &[_], &["baton 0."] as &[_]),
         (&["--help"], &["serve", "engine", "doctor", "Examples:"]),
         (&["serve", "--help"], &["--router-port", "--kv-memory", "baton.toml", "Examples:"]),
-        (&["doctor"], &["CPU", "kernels", "memory", "storyteller-11m"]),
+        (&["doctor"], &["CPU", "kernels", "memory", "GFLOP/s", "storyteller-11m"]),
     ] {
         let output = run(arguments);
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
