@@ -57,11 +57,12 @@ fn load(args: &EngineArgs, announcer: &mut Announcer) -> Result<EngineHandle, Fa
         step_tokens: size.step_tokens,
         max_running: size.max_slots,
         max_waiting: size.max_waiting,
+        ..EngineConfig::default()
     };
     let backend =
         CpuBackend::load(model, options, &mut |progress| announcer.progress(progress.fraction, "packing weights"))
             .map_err(Failure::user)?;
-    EngineHandle::spawn(Box::new(backend), config).map_err(Failure::ours)
+    EngineHandle::spawn(Box::new(backend), config, None).map_err(Failure::ours)
 }
 
 async fn serve(

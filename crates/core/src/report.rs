@@ -39,6 +39,12 @@ pub struct EngineLoad {
     pub pages_free: u32,
     /// Held by the prefix cache alone: given up when needed.
     pub pages_cached: u32,
+    /// Places for KV from other engines that no request uses yet, or whose request waits for it.
+    pub reservations: u32,
+    /// Pages set aside for them.
+    pub reserved_pages: u32,
+    /// Prompts being computed for, or handed to, other engines.
+    pub exports: u32,
 }
 
 /// Totals since the engine process started.
@@ -56,4 +62,31 @@ pub struct EngineCounters {
     pub finished: u64,
     /// Time spent inside steps.
     pub busy_us: u64,
+    /// Requests that started from another engine's KV.
+    pub handoffs_received: u64,
+    /// Prompt tokens they did not have to compute.
+    pub received_tokens: u64,
+    /// Time those requests waited for it.
+    pub landing_us: u64,
+    /// Requests that stopped waiting for it and computed the rest.
+    pub landing_timeouts: u64,
+    /// Reservations that ran out before anybody used them.
+    pub leases_expired: u64,
+    /// Prompts whose KV another engine has taken.
+    pub handoffs_sent: u64,
+    /// Verified whole pages and bytes from other engines.
+    pub kv_pages_received: u64,
+    pub kv_bytes_received: u64,
+    /// Time spent copying and checking them.
+    pub kv_copy_us: u64,
+    /// Bytes that other engines have verified.
+    pub kv_bytes_sent: u64,
+    /// Of those: while later layers of the same prompt were still being computed.
+    pub kv_bytes_sent_early: u64,
+    /// Blocks that arrived damaged.
+    pub checksum_failures: u64,
+    /// Blocks whose sender had reused them.
+    pub stale_blocks: u64,
+    /// Offers for reservations that were gone.
+    pub unknown_offers: u64,
 }

@@ -1,5 +1,7 @@
 //! What an engine may be told at start.
 
+use std::time::Duration;
+
 /// `Default` is what `baton engine` uses when nothing is said.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -13,10 +15,22 @@ pub struct EngineConfig {
     pub max_running: usize,
     /// Sequences that wait for pages; above it new requests are told to come back later.
     pub max_waiting: usize,
+    /// A request that waits for another engine's KV computes the rest itself when nothing has arrived for this long.
+    pub landing_timeout: Duration,
+    /// A receiver that has not confirmed a hand-off this long after its last page was computed is given up.
+    pub delivery_timeout: Duration,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { model: String::new(), prefix_cache: true, step_tokens: 512, max_running: 256, max_waiting: 1024 }
+        Self {
+            model: String::new(),
+            prefix_cache: true,
+            step_tokens: 512,
+            max_running: 256,
+            max_waiting: 1024,
+            landing_timeout: Duration::from_secs(10),
+            delivery_timeout: Duration::from_secs(30),
+        }
     }
 }

@@ -14,6 +14,9 @@ pub enum EngineError {
     Config { option: &'static str },
     #[error("cannot start the step loop's thread: {0}")]
     Thread(Arc<io::Error>),
+    /// The operator's fault, or the machine's.
+    #[error("cannot hand KV over: {0}")]
+    Fabric(String),
     #[error(transparent)]
     Backend(Arc<ComputeError>),
     /// Ours or the backend's: the results do not belong to the plan.

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use baton_compute::Backend;
 use baton_core::{EngineInfo, EngineReport, ServeError};
+use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionHost, SessionId, StepReply};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
+use crate::fabric::{Fabric, FabricHandOff};
+use crate::handoff::{HandOff, NoHandOff};
 use crate::inbox::{Inbox, Message, Refused};
 use crate::outbox::{Outbox, Outboxes};
 use crate::scheduler::Scheduler;
@@ -34,15 +38,21 @@ struct Shared {
 type EngineEnd = Result<(), EngineError>;
 
 impl EngineHandle {
-    pub fn spawn(backend: Box<dyn Backend>, config: EngineConfig) -> Result<Self, EngineError> {
-        let scheduler = Scheduler::new(&config, backend.spec())?;
+    /// Without a fabric the engine serves by itself, and refuses `prep_recv` and `remote_send`.
+    pub fn spawn(backend: Box<dyn Backend>, config: EngineConfig, fabric: Option<Fabric>) -> Result<Self, EngineError> {
+        let (inbox, started) = (Arc::new(Inbox::default()), Instant::now());
+        let handoff = match fabric {
+            Some(fabric) => start_fabric(fabric, &*backend, &inbox, started)?,
+            None => Box::new(NoHandOff),
+        };
+        let scheduler = Scheduler::new(&config, backend.spec(), handoff)?;
         let info = info(&*backend, &scheduler, config);
-        let inbox = Arc::new(Inbox::default());
         let (report, report_reader) = watch::channel(EngineReport::default());
         let (ended, ended_reader) = watch::channel(None);
         let step_loop = StepLoop {
             backend,
             scheduler,
+            started,
             inbox: Arc::clone(&inbox),
             report,
             outboxes: Outboxes::default(),
@@ -93,6 +103,13 @@ impl EngineHandle {
     /// Aborts all its requests.
     pub fn close_session(&self, session: SessionId) {
         let _ = self.0.inbox.push(Message::Close(session));
+    }
+
+    /// Recounts every page at the next step boundary. `Err` when the engine has ended.
+    pub async fn audit(&self) -> Result<Result<(), Discrepancy>, ServeError> {
+        let (answer, audited) = oneshot::channel();
+        let _ = self.0.inbox.push(Message::Audit(answer));
+        audited.await.map_err(|_| ServeError::engine("the engine has ended"))
     }
 
     /// Finishes what it has, refuses what is new, then ends.
@@ -151,6 +168,17 @@ impl Drop for AnnounceEnd {
         self.inbox.end();
         self.ended.send_replace(Some(self.how.clone()));
     }
+}
+
+fn start_fabric(
+    fabric: Fabric,
+    backend: &dyn Backend,
+    inbox: &Arc<Inbox>,
+    started: Instant,
+) -> Result<Box<dyn HandOff>, EngineError> {
+    let pool = backend.kv_pool().ok_or_else(|| EngineError::Fabric("the backend's KV cannot be shared".to_owned()))?;
+    let handoff = FabricHandOff::start(fabric, &pool, &backend.spec().numerics_id, inbox, started);
+    handoff.map(|handoff| Box::new(handoff) as _).map_err(|error| EngineError::Fabric(error.to_string()))
 }
 
 fn info(backend: &dyn Backend, scheduler: &Scheduler, config: EngineConfig) -> EngineInfo {

@@ -2,9 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use baton_core::ReservationId;
+use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
+use tokio::sync::oneshot;
 
+use crate::handoff::ExportId;
 use crate::outbox::Outbox;
 
 /// Commands that ask for something and may wait for the next step boundary, where the scheduler's own bound takes over.
@@ -17,6 +22,12 @@ pub(crate) enum Message {
     Open(SessionId, Box<dyn Outbox>),
     Command(SessionId, Command),
     Close(SessionId),
+    /// A sender has offered everything.
+    Landed(ReservationId),
+    /// How many tokens of a hand-off the receiver has verified, or why there is no answer.
+    Exported(ExportId, Result<usize, String>),
+    /// Recount every page.
+    Audit(oneshot::Sender<Result<(), Discrepancy>>),
     /// Refuse what is new, end when all is done.
     Drain,
     /// End now.
@@ -61,11 +72,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Moves all messages to the end of `messages`; with `wait` at least one.
-    pub(crate) fn take(&self, messages: &mut Vec<Message>, wait: bool) {
+    /// Moves all messages to the end of `messages`. Waits for one, but no longer than `patience`.
+    pub(crate) fn take(&self, messages: &mut Vec<Message>, patience: Duration) {
         let mut queue = self.lock();
-        while wait && queue.messages.is_empty() {
-            queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        if !patience.is_zero() {
+            let waited = self.arrived.wait_timeout_while(queue, patience, |queue| queue.messages.is_empty());
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queue.opening = 0;
         messages.extend(queue.messages.drain(..));
@@ -121,23 +133,26 @@ mod tests {
         assert_eq!(inbox.push(generate()), Err(Refused::Full));
         assert_eq!(inbox.push(abort()), Ok(()));
         assert_eq!(inbox.push(Message::Close(SESSION)), Ok(()));
-        inbox.take(&mut messages, false);
+        inbox.take(&mut messages, Duration::ZERO);
         assert_eq!(messages.len(), MAX_OPENING + 2);
         assert_eq!(inbox.push(generate()), Ok(()), "emptied at a step boundary");
 
         while inbox.push(abort()).is_ok() {}
-        inbox.take(&mut messages, false);
+        inbox.take(&mut messages, Duration::ZERO);
         assert_eq!(messages.len(), MAX_OPENING + 2 + MAX_MESSAGES);
     }
 
     #[test]
     fn a_reader_sleeps_until_something_arrives() {
         let inbox = Arc::new(Inbox::default());
+        let mut messages = Vec::new();
+        inbox.take(&mut messages, Duration::from_millis(1));
+        assert!(messages.is_empty(), "patience has an end");
         let reader = thread::spawn({
             let inbox = Arc::clone(&inbox);
             move || {
                 let mut messages = Vec::new();
-                inbox.take(&mut messages, true);
+                inbox.take(&mut messages, Duration::MAX);
                 messages.len()
             }
         });

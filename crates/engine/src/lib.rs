@@ -1,11 +1,14 @@
 //! One engine. Commands arrive from sessions (a router's connection, or a caller in the same process); step replies with
 //! token events leave for them. In between one thread runs steps: schedule → submit → collect → emit.
 //!
-//! [`Scheduler`] decides what a step computes and is pure; the step loop owns it, the backend and nothing else.
+//! [`Scheduler`] decides what a step computes and is pure; the step loop owns it, the backend and nothing else. KV of other
+//! engines arrives, and KV for them leaves, through [`HandOff`].
 
 mod config;
 mod error;
+mod fabric;
 mod handle;
+mod handoff;
 mod inbox;
 mod local;
 mod outbox;
@@ -16,7 +19,9 @@ mod step_loop;
 
 pub use config::EngineConfig;
 pub use error::EngineError;
+pub use fabric::Fabric;
 pub use handle::EngineHandle;
+pub use handoff::{ExportId, HandOff, NoHandOff, PageOffer};
 pub use local::LocalEngine;
 pub use outbox::Outbox;
 pub use scheduler::{Scheduler, SessionEvent};

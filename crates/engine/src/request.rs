@@ -7,6 +7,7 @@ use baton_core::{
     Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, ServeError, TokenId, TokenLogprobs,
 };
 
+use crate::scheduler::Export;
 use crate::sequence::SequenceId;
 
 pub(crate) struct ActiveRequest {
@@ -17,6 +18,8 @@ pub(crate) struct ActiveRequest {
     /// Choices that have not ended, the leader first.
     pub(crate) sequences: Vec<SequenceId>,
     pub(crate) prompt: PromptProgress,
+    /// Set when the prompt is computed for another engine, and nothing else.
+    pub(crate) export: Option<Export>,
 }
 
 /// The leader is the choice that computes the prompt; the others share its pages afterwards.

@@ -1,7 +1,7 @@
 //! The engine's only loop and the only place that changes its state: commands, then schedule → submit → collect → emit.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_compute::{Backend, StepOutput};
 use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, Retry, ServeError};
@@ -16,6 +16,8 @@ use crate::scheduler::{Scheduler, SessionEvent};
 pub(crate) struct StepLoop {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) scheduler: Scheduler,
+    /// Zero of the time that the scheduler sees.
+    pub(crate) started: Instant,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) report: watch::Sender<EngineReport>,
     pub(crate) outboxes: Outboxes,
@@ -45,32 +47,43 @@ impl StepLoop {
     }
 
     fn serve(&mut self) -> Result<(), EngineError> {
-        let started = Instant::now();
         let mut messages = Vec::new();
         let mut output = StepOutput::default();
+        let mut patience = Duration::ZERO;
         loop {
-            let idle = self.scheduler.is_idle();
-            if self.mode == Mode::Stopped || self.mode == Mode::Draining && idle {
+            if self.mode == Mode::Stopped || self.mode == Mode::Draining && self.scheduler.is_idle() {
                 return Ok(());
             }
-            self.inbox.take(&mut messages, idle);
+            self.inbox.take(&mut messages, patience);
             for message in messages.drain(..) {
                 self.apply(message);
             }
+            self.scheduler.tick(self.started.elapsed(), &mut self.events);
             if self.mode != Mode::Stopped {
-                self.step(started, &mut output)?;
+                let computed = self.step(&mut output)?;
+                patience = if computed { Duration::ZERO } else { self.until_next_deadline() };
             }
-            self.emit();
+            if self.emit() {
+                patience = Duration::ZERO;
+            }
         }
     }
 
-    fn step(&mut self, started: Instant, output: &mut StepOutput) -> Result<(), EngineError> {
-        let Some(plan) = self.scheduler.schedule(started.elapsed()) else {
-            return self.scheduler.check_not_stuck();
+    /// `false` when there was nothing to do: only a message or a deadline changes that.
+    fn step(&mut self, output: &mut StepOutput) -> Result<bool, EngineError> {
+        let Some(plan) = self.scheduler.schedule(self.started.elapsed()) else {
+            self.scheduler.check_not_stuck()?;
+            return Ok(false);
         };
         let ticket = self.backend.submit(plan)?;
         self.backend.collect(ticket, output)?;
-        self.scheduler.complete(started.elapsed(), output, &mut self.events)
+        self.scheduler.complete(self.started.elapsed(), output, &mut self.events)?;
+        Ok(true)
+    }
+
+    fn until_next_deadline(&self) -> Duration {
+        let deadline = self.scheduler.next_deadline();
+        deadline.map_or(Duration::MAX, |at| at.saturating_sub(self.started.elapsed()).max(Duration::from_millis(1)))
     }
 
     fn apply(&mut self, message: Message) {
@@ -81,9 +94,13 @@ impl StepLoop {
                     let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });
                     self.events.push(SessionEvent { session, event });
                 }
-                _ => self.scheduler.apply(session, command, &mut self.events),
+                _ => self.scheduler.apply(self.started.elapsed(), session, command, &mut self.events),
             },
             Message::Close(session) => self.close(session),
+            Message::Landed(reservation) => self.scheduler.landed(self.started.elapsed(), reservation),
+            Message::Exported(export, outcome) => self.scheduler.exported(export, outcome, &mut self.events),
+            // Nobody to tell is fine.
+            Message::Audit(answer) => drop(answer.send(self.scheduler.audit())),
             Message::Drain if self.mode == Mode::Serving => self.mode = Mode::Draining,
             Message::Drain => {}
             Message::Stop => self.mode = Mode::Stopped,
@@ -95,13 +112,16 @@ impl StepLoop {
         self.outboxes.close(session);
     }
 
-    fn emit(&mut self) {
+    /// `true` when sessions turned out to be gone: what they held is free now.
+    fn emit(&mut self) -> bool {
         let report = self.scheduler.report();
         self.report.send_replace(report);
         let idle = self.scheduler.is_idle();
-        for session in self.outboxes.emit(&mut self.events, report, idle) {
+        let gone = self.outboxes.emit(&mut self.events, report, idle);
+        for &session in &gone {
             self.close(session);
         }
+        !gone.is_empty()
     }
 }
 

@@ -105,7 +105,7 @@ impl Setup {
         let backend = CpuBackend::load(Arc::clone(model), options, &mut |_| {}).unwrap();
         let config =
             EngineConfig { prefix_cache: self.prefix_cache, step_tokens: self.step_tokens, ..EngineConfig::default() };
-        LocalEngine::new(EngineHandle::spawn(Box::new(backend), config).unwrap())
+        LocalEngine::new(EngineHandle::spawn(Box::new(backend), config, None).unwrap())
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use baton_core::{Attempt, EngineEvent, Fault, FinishReason, GenerateRequest, RequestId, TokenId};
-use baton_engine::{EngineConfig, Scheduler, SessionEvent};
+use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
 use fake::{FakeModel, Random, expected_prompt_logprobs, expected_tokens};
 
@@ -68,7 +68,7 @@ fn simulate(seed: u64, totals: &mut Totals) {
         ..EngineConfig::default()
     };
     let spec = fake::spec(pages, slots, context);
-    let scheduler = Scheduler::new(&config, &spec).unwrap();
+    let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
     let context_tokens = scheduler.context_tokens();
     let model = FakeModel::new(spec);
     let mut world = World { random, scheduler, model, context_tokens, open: BTreeMap::new(), next_request: 0 };
@@ -155,7 +155,7 @@ impl World {
 
     fn start(&mut self, session: SessionId, request: GenerateRequest, step: u64, totals: &mut Totals) {
         let fits = request.prompt.len() + usize::from(request.limits.max_tokens > 0) <= self.context_tokens;
-        match self.scheduler.generate(session, request.clone()) {
+        match self.scheduler.generate(Duration::from_millis(step), session, request.clone(), None) {
             Ok(()) => {
                 assert!(fits, "{} tokens in a context of {}", request.prompt.len(), self.context_tokens);
                 let outputs = request.outputs.clone();
@@ -174,7 +174,7 @@ impl World {
         request.attempt = Attempt(request.attempt.0 + 1);
         request.ended = request.choices().map(|choice| stream.has_ended(choice.index(), self.context_tokens)).collect();
         request.outputs.clone_from(&stream.outputs);
-        match self.scheduler.generate(key.0, request.clone()) {
+        match self.scheduler.generate(Duration::from_millis(step), key.0, request.clone(), None) {
             Ok(()) => {
                 let outputs = stream.outputs.clone();
                 self.open.insert(key, Stream { request, prompt_seen: false, outputs, opened_at_step: step });

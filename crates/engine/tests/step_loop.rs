@@ -18,7 +18,7 @@ fn engine(pages: usize) -> EngineHandle {
 }
 
 fn start(model: FakeModel) -> EngineHandle {
-    EngineHandle::spawn(Box::new(model), EngineConfig::default()).unwrap()
+    EngineHandle::spawn(Box::new(model), EngineConfig::default(), None).unwrap()
 }
 
 fn request(id: u64, prompt_tokens: u32, choices: usize, max_tokens: u32) -> GenerateRequest {
@@ -192,7 +192,7 @@ async fn an_engine_nobody_holds_stops() {
 fn impossible_settings_are_named() {
     for (step_tokens, max_waiting, option) in [(0, 1, "step_tokens"), (1, 0, "max_waiting")] {
         let config = EngineConfig { step_tokens, max_waiting, ..EngineConfig::default() };
-        let error = EngineHandle::spawn(Box::new(FakeModel::new(fake::spec(8, 8, 64))), config).err().unwrap();
+        let error = EngineHandle::spawn(Box::new(FakeModel::new(fake::spec(8, 8, 64))), config, None).err().unwrap();
         assert_eq!(error.to_string(), format!("{option} must be at least 1"));
     }
 }

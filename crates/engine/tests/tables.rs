@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_compute::{SlotId, StepPlan};
 use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, TokenId};
-use baton_engine::{EngineConfig, Scheduler, SessionEvent};
+use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::{Command, SessionId};
 use fake::FakeModel;
 
@@ -95,7 +95,7 @@ impl World {
             max_waiting: option("max_waiting", 8),
             ..EngineConfig::default()
         };
-        let scheduler = Scheduler::new(&config, &spec).unwrap();
+        let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
         Self { scheduler, model: FakeModel::new(spec), slots: BTreeMap::new(), tokens: BTreeMap::new(), steps: 0 }
     }
 
@@ -111,12 +111,13 @@ impl World {
                     self.tokens.insert(format!("{name}/{choice}"), tokens);
                 }
                 self.scheduler.apply(
+                    self.now(),
                     SESSION,
                     Command::Generate { request: Box::new(request), reservation: None },
                     &mut events,
                 );
             }
-            ["abort", name] => self.scheduler.apply(SESSION, Command::Abort(id(name)), &mut events),
+            ["abort", name] => self.scheduler.apply(self.now(), SESSION, Command::Abort(id(name)), &mut events),
             ["step"] => return self.step(),
             ["steps", count] => return (0..count.parse().unwrap()).flat_map(|_: u32| self.step()).collect(),
             ["pass", count] => return self.pass(count.parse().unwrap()),
@@ -128,7 +129,7 @@ impl World {
 
     fn step(&mut self) -> Vec<String> {
         self.steps += 1;
-        let now = Duration::from_millis(self.steps);
+        let now = self.now();
         let Some(plan) = self.scheduler.schedule(now) else { return vec!["nothing to do".to_owned()] };
         let mut answers = show_plan(plan, &mut self.slots);
         let mut output = self.model.run(plan);
@@ -142,6 +143,10 @@ impl World {
         }
         answers.extend(events.into_iter().map(show_event));
         answers
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.steps)
     }
 
     /// Only the last event of each choice.

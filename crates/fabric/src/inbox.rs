@@ -25,20 +25,12 @@ pub(crate) struct Inbox {
     /// `[page][layer]`
     landed: Vec<bool>,
     landed_layers: Vec<u32>,
-    pub(crate) last_arrival: Instant,
 }
 
 impl Inbox {
-    pub(crate) fn new(first_index: u32, pages: Vec<PageId>, layers: u32, now: Instant) -> Self {
+    pub(crate) fn new(first_index: u32, pages: Vec<PageId>, layers: u32) -> Self {
         let count = pages.len();
-        Self {
-            first_index,
-            pages,
-            layers,
-            landed: vec![false; count * layers as usize],
-            landed_layers: vec![0; count],
-            last_arrival: now,
-        }
+        Self { first_index, pages, layers, landed: vec![false; count * layers as usize], landed_layers: vec![0; count] }
     }
 
     /// Where page `index` of the sequence goes; `None` for pages that are cached here already or lie past the end.
@@ -47,12 +39,11 @@ impl Inbox {
         (slot < self.pages.len()).then_some(slot)
     }
 
-    pub(crate) fn mark(&mut self, slot: usize, layer: u32, now: Instant) {
+    pub(crate) fn mark(&mut self, slot: usize, layer: u32) {
         let cell = &mut self.landed[slot * self.layers as usize + layer as usize];
         if !std::mem::replace(cell, true) {
             self.landed_layers[slot] += 1;
         }
-        self.last_arrival = now;
     }
 
     /// A page whose bytes turned out wrong after an earlier good copy must not count any more.
@@ -73,12 +64,18 @@ impl Inbox {
 pub(crate) struct Slot {
     /// `None` once revoked.
     pub(crate) inbox: Mutex<Option<Inbox>>,
+    /// Apart from the inbox, which is locked while a block arrives: that may be forever.
+    last_arrival: Mutex<Instant>,
     filler: Mutex<Option<Arc<TcpStream>>>,
 }
 
 impl Slot {
     pub(crate) fn filled_by(&self, connection: &Arc<TcpStream>) {
         *lock(&self.filler) = Some(connection.clone());
+    }
+
+    pub(crate) fn note_arrival(&self, now: Instant) {
+        *lock(&self.last_arrival) = now;
     }
 
     /// Waits for a copy in progress. A sender that has stopped in the middle of a block loses its connection: the pages must
@@ -105,8 +102,8 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox) {
-        let slot = Slot { inbox: Mutex::new(Some(inbox)), filler: Mutex::default() };
+    pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox, now: Instant) {
+        let slot = Slot { inbox: Mutex::new(Some(inbox)), last_arrival: Mutex::new(now), filler: Mutex::default() };
         lock(&self.open).insert(key, Arc::new(slot));
     }
 
@@ -127,11 +124,9 @@ impl Inboxes {
         inbox.as_ref().map_or(0, Inbox::verified_pages)
     }
 
-    /// `None` for reservations that are gone, and while a block is being copied.
-    pub(crate) fn progress(&self, key: ReservationKey) -> Option<(u32, Instant)> {
-        let slot = self.get(key)?;
-        let inbox = slot.inbox.try_lock().ok()?;
-        inbox.as_ref().map(|inbox| (inbox.verified_pages(), inbox.last_arrival))
+    /// `None` for reservations that are gone.
+    pub(crate) fn last_arrival(&self, key: ReservationKey) -> Option<Instant> {
+        self.get(key).map(|slot| *lock(&slot.last_arrival))
     }
 }
 
@@ -150,11 +145,10 @@ mod tests {
 
     #[test]
     fn only_whole_pages_from_the_first_count() {
-        let now = Instant::now();
-        let mut inbox = Inbox::new(2, vec![PageId(7), PageId(8), PageId(9)], 2, now);
+        let mut inbox = Inbox::new(2, vec![PageId(7), PageId(8), PageId(9)], 2);
         assert_eq!((inbox.slot(1), inbox.slot(2), inbox.slot(4), inbox.slot(5)), (None, Some(0), Some(2), None));
         for (slot, layer, verified) in [(1, 0, 0), (1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 1, 2), (2, 1, 2), (2, 0, 3)] {
-            inbox.mark(slot, layer, now);
+            inbox.mark(slot, layer);
             assert_eq!(inbox.verified_pages(), verified, "after page {slot} layer {layer}");
         }
         inbox.unmark(1, 0);

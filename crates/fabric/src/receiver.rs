@@ -76,8 +76,8 @@ impl Receiver {
     pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
         let reservation = ReservationKey { id, key: random_key().map_err(FabricError::Memory)? };
         let layout = self.shared.pool.layout().clone();
-        let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers, Instant::now());
-        self.shared.inboxes.insert(reservation, inbox);
+        let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers);
+        self.shared.inboxes.insert(reservation, inbox, Instant::now());
         Ok(KvTarget {
             version: VERSION,
             address: self.address,
@@ -96,9 +96,9 @@ impl Receiver {
         verified_tokens(target.begin, target.end, self.shared.inboxes.revoke(target.reservation))
     }
 
-    /// Verified pages so far, and when the last block arrived (it renews the reservation's lease).
-    pub fn progress(&self, target: &KvTarget) -> Option<(u32, Instant)> {
-        self.shared.inboxes.progress(target.reservation)
+    /// When the last block was verified, or else when it was first expected. `None` once it is revoked.
+    pub fn last_arrival(&self, target: &KvTarget) -> Option<Instant> {
+        self.shared.inboxes.last_arrival(target.reservation)
     }
 }
 
@@ -143,7 +143,10 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             }
             ToReceiver::Finish { reservation } => {
                 let verified_pages = shared.inboxes.verified(reservation);
-                (shared.on_landed)(Landed { reservation, verified_pages });
+                // Whoever does not know the key has nothing to say about the reservation.
+                if shared.inboxes.get(reservation).is_some() {
+                    (shared.on_landed)(Landed { reservation, verified_pages });
+                }
                 ToSender::Finished { reservation, verified_pages }
             }
         };
@@ -187,8 +190,8 @@ fn take(
     if offer.layer >= layers || offer.checksums.len() != offer.pages.len() * source.shards().len() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an offer that does not add up"));
     }
-    let slot = shared.inboxes.get(offer.reservation);
-    match &slot {
+    let expecting = shared.inboxes.get(offer.reservation);
+    match &expecting {
         Some(slot) => slot.filled_by(connection),
         None => FabricCounters::add(&shared.counters.unknown_offers, 1),
     }
@@ -196,7 +199,7 @@ fn take(
     for (at, (page, sums)) in offer.pages.iter().zip(offer.checksums.chunks(source.shards().len())).enumerate() {
         let block = Block { layer: offer.layer, page: *page, sums };
         // Held for one block. Should the sender stop in the middle of it, `revoke` closes the connection.
-        let mut inbox = slot.as_ref().map(|slot| lock(&slot.inbox));
+        let mut inbox = expecting.as_ref().map(|slot| lock(&slot.inbox));
         let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
         let index = offer.first_index.saturating_add(at as u32);
         let expected = inbox.as_ref().and_then(|inbox| inbox.slot(index).map(|slot| (slot, inbox.pages[slot])));
@@ -209,7 +212,8 @@ fn take(
             FabricCounters::add(&shared.counters.stale_blocks, 1);
             inbox.unmark(slot, offer.layer);
         } else {
-            inbox.mark(slot, offer.layer, Instant::now());
+            inbox.mark(slot, offer.layer);
+            expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
             verified_bytes += source.block_bytes() as u64;
             FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layers));
         }

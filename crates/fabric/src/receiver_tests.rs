@@ -71,7 +71,7 @@ fn pages_reused_by_the_sender_do_not_count() {
     let fence = rig.fences.open().unwrap();
     let mark = fence.mark();
     assert!(rig.offer(&target, mark, 0, false) > 0);
-    assert_eq!(rig.receiver.progress(&target).unwrap().0, 1);
+    assert_eq!(rig.receiver.shared.inboxes.verified(target.reservation), 1);
     drop(fence);
     assert_eq!(rig.offer(&target, mark, 0, false), 0, "the same bytes under a closed fence");
     assert_eq!(FabricCounters::get(&rig.counters.stale_blocks), 1);
@@ -132,10 +132,13 @@ fn a_sender_that_stops_in_a_block_does_not_hold_the_pages() {
     };
     write_message(&mut rig.wire, &ToReceiver::Offer(offer)).unwrap();
     rig.wire.write_all(&[1; 100]).unwrap();
-    while rig.receiver.progress(&target).is_some() {
+    let slot = rig.receiver.shared.inboxes.get(target.reservation).unwrap();
+    let expected_at = rig.receiver.last_arrival(&target).unwrap();
+    while slot.inbox.try_lock().is_ok() {
         std::thread::yield_now();
     }
     let started = Instant::now();
+    assert_eq!(rig.receiver.last_arrival(&target), Some(expected_at), "half a block is not an arrival");
     assert_eq!(rig.receiver.revoke(&target), 0);
     assert!(started.elapsed().as_secs() < 5);
     assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))), "its connection is closed");

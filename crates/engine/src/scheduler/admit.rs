@@ -6,6 +6,14 @@ use baton_kv::{PageTable, pages_for};
 use super::Scheduler;
 use crate::sequence::{Sequence, SequenceId, Stage};
 
+/// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
+struct Room {
+    pages: PageTable,
+    computed: usize,
+    /// Prompt tokens that came from the prefix cache.
+    cached_tokens: usize,
+}
+
 impl Scheduler {
     pub(super) fn make_ready(&mut self, id: SequenceId) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
@@ -24,19 +32,7 @@ impl Scheduler {
             return None;
         }
 
-        let tokens = sequence.tokens.len();
-        let (mut pages, cached_tokens) = self.prefix_of(id)?;
-        let shared_tokens = pages.pages().len() * PAGE_TOKENS;
-        let wanted = pages_for(tokens).saturating_sub(pages.pages().len());
-        // Within the next half page of steps half of the running sequences need another page: what is admitted now should
-        // not be preempted for that.
-        let headroom = self.running.len().div_ceil(2);
-        let enough = wanted + headroom <= self.ledger.pages_available();
-        if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
-            self.ledger.release(pages);
-            return None;
-        }
-
+        let Room { pages, computed, cached_tokens } = self.find_room(id)?;
         let sequence = self.sequences.get_mut(&id)?;
         let slot = match sequence.stage {
             Stage::Preempted { slot } => Some(slot),
@@ -49,7 +45,7 @@ impl Scheduler {
             self.ledger.release(pages);
             return None;
         };
-        sequence.stage = Stage::Prefilling { slot, pages, computed: shared_tokens };
+        sequence.stage = Stage::Prefilling { slot, pages, computed };
         if let Some(request) = self.requests.get_mut(&sequence.request) {
             request.note_cached_tokens(id, cached_tokens);
         }
@@ -57,7 +53,59 @@ impl Scheduler {
         self.waiting.remove(&id);
         let at = self.running.partition_point(|&running| running < id);
         self.running.insert(at, id);
+        if let Some(cached) = self.offer_of(id, 0, computed).filter(|cached| !cached.pages.is_empty()) {
+            self.handoff.offer(&cached);
+        }
         Some(id)
+    }
+
+    /// While nothing runs, pages that wait for their turn with a younger sequence must not hold up the oldest.
+    fn find_room(&mut self, id: SequenceId) -> Option<Room> {
+        loop {
+            let received = matches!(self.sequences.get(&id)?.stage, Stage::Received { .. });
+            let room = if received { self.grow_received(id) } else { self.take_room(id) };
+            if room.is_some() || !self.running.is_empty() || !self.give_up_received(id) {
+                return room;
+            }
+        }
+    }
+
+    fn take_room(&mut self, id: SequenceId) -> Option<Room> {
+        let tokens = self.sequences.get(&id)?.tokens.len();
+        let (mut pages, cached_tokens) = self.prefix_of(id)?;
+        let computed = pages.pages().len() * PAGE_TOKENS;
+        let wanted = pages_for(tokens).saturating_sub(pages.pages().len());
+        let enough = wanted + self.headroom() <= self.ledger.pages_available();
+        if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
+            self.ledger.release(pages);
+            return None;
+        }
+        Some(Room { pages, computed, cached_tokens })
+    }
+
+    fn grow_received(&mut self, id: SequenceId) -> Option<Room> {
+        let headroom = self.headroom();
+        let Sequence { tokens, stage, .. } = self.sequences.get_mut(&id)?;
+        let Stage::Received { pages, .. } = stage else { return None };
+        let wanted = pages_for(tokens.len()).saturating_sub(pages.table().pages().len());
+        if wanted + headroom > self.ledger.pages_available() {
+            return None;
+        }
+        let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) else { return None };
+        let cached_tokens = pages.matched_tokens();
+        let mut pages = self.ledger.take_over(pages);
+        if self.ledger.grow(&mut pages, tokens.len()).is_err() {
+            self.ledger.insert(&tokens[..computed], &pages);
+            self.ledger.release(pages);
+            return None;
+        }
+        Some(Room { pages, computed, cached_tokens })
+    }
+
+    /// Within the next half page of steps half of the running sequences need another page: what is admitted now should not
+    /// be preempted for that.
+    pub(super) fn headroom(&self) -> usize {
+        self.running.len().div_ceil(2)
     }
 
     /// Pages that hold the beginning of a sequence already: from the prefix cache, or from a running choice of the same
@@ -102,8 +150,10 @@ impl Scheduler {
         }
     }
 
+    /// Exports are left alone: they have all the pages they need, and end soon.
     fn preempt_youngest(&mut self) {
-        let Some(id) = self.running.pop() else { return };
+        let Some(at) = self.running.iter().rposition(|&id| !self.is_export(id)) else { return };
+        let id = self.running.remove(at);
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         let computed = sequence.computed();
         if let Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } =

@@ -18,7 +18,7 @@ impl Scheduler {
         events: &mut Vec<SessionEvent>,
     ) -> Result<(), EngineError> {
         let rows = std::mem::take(&mut self.rows);
-        let result = self.complete_rows(&rows, output, events);
+        let result = self.complete_rows(now, &rows, output, events);
         self.rows = rows;
         if !self.rows.is_empty() {
             self.counters.steps += 1;
@@ -29,13 +29,14 @@ impl Scheduler {
 
     fn complete_rows(
         &mut self,
+        now: Duration,
         rows: &[Row],
         output: &mut StepOutput,
         events: &mut Vec<SessionEvent>,
     ) -> Result<(), EngineError> {
         self.note_prompt_logprobs(rows, output.prompt_logprobs.drain(..))?;
         for row in rows {
-            self.advance(row, events);
+            self.advance(now, row, events);
         }
         let mut samples = output.samples.drain(..);
         for row in rows.iter().filter(|row| row.samples) {
@@ -74,12 +75,12 @@ impl Scheduler {
     }
 
     /// The row's tokens are computed.
-    fn advance(&mut self, row: &Row, events: &mut Vec<SessionEvent>) {
+    fn advance(&mut self, now: Duration, row: &Row, events: &mut Vec<SessionEvent>) {
         let Some(Sequence { request: key, tokens, stage, .. }) = self.sequences.get_mut(&row.sequence) else { return };
         let Stage::Prefilling { pages, computed, .. } = stage else { return };
         let (key, begin) = (*key, *computed);
         *computed += row.tokens;
-        let computed = *computed;
+        let (computed, all_computed) = (*computed, *computed == tokens.len());
         self.counters.prefill_tokens += row.tokens as u64;
         // At once, so that requests that arrive while this one runs share its prompt.
         if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
@@ -87,6 +88,12 @@ impl Scheduler {
         }
 
         let Some(request) = self.requests.get_mut(&key) else { return };
+        if request.export.is_some() {
+            if all_computed {
+                self.deliver(now, row.sequence);
+            }
+            return;
+        }
         let Some(event) = request.report_prompt(row.sequence, computed) else { return };
         events.push(SessionEvent { session: key.session, event });
         if !request.generates {

@@ -1,10 +1,14 @@
 //! Decides what each step computes. Commands come in, a plan goes out, its results come in, events go out; nothing here
-//! waits, reads a clock or touches a byte of KV. Reads in that order: [`intake`], [`plan`], [`complete`].
+//! waits, reads a clock or touches a byte of KV. Reads in that order: [`intake`], [`plan`], [`complete`]; hand-offs are
+//! [`receive`] and [`export`].
 
 mod admit;
 mod complete;
+mod export;
 mod intake;
+mod limits;
 mod plan;
+mod receive;
 mod report;
 mod slots;
 
@@ -12,14 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use baton_compute::{BackendSpec, SlotId, StepPlan};
-use baton_core::{EngineCounters, EngineEvent, PAGE_TOKENS};
+use baton_core::{EngineCounters, EngineEvent, ReservationId};
 use baton_kv::{Discrepancy, PageLedger};
 use baton_protocol::SessionId;
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
+use crate::handoff::{HandOff, PageOffer};
 use crate::request::ActiveRequest;
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
+pub(crate) use export::Export;
+use limits::StepLimits;
+use receive::Reserved;
 use slots::Slots;
 
 /// Commands are applied between [`complete`](Self::complete) and the next [`schedule`](Self::schedule), never in between.
@@ -27,29 +35,27 @@ pub struct Scheduler {
     limits: StepLimits,
     ledger: PageLedger,
     slots: Slots,
+    handoff: Box<dyn HandOff>,
     requests: BTreeMap<RequestKey, ActiveRequest>,
     sequences: BTreeMap<SequenceId, Sequence>,
     /// Hold pages; oldest first.
     running: Vec<SequenceId>,
-    /// Could be admitted now. Everything that runs is older, but for choices that joined after their prompt was computed.
+    /// Could be admitted now, oldest first.
     waiting: BTreeSet<SequenceId>,
+    /// Nothing runs, and what waits has too few pages: reservations hold them.
+    starving: bool,
+    reservations: BTreeMap<ReservationId, Reserved>,
     next_sequence: u64,
+    next_reservation: u64,
+    next_export: u64,
     plan: StepPlan,
     /// One per segment of the plan.
     rows: Vec<Row>,
+    /// Pages that become final with the plan.
+    offers: Vec<PageOffer>,
     step_started: Duration,
     counters: EngineCounters,
     reports: u64,
-}
-
-struct StepLimits {
-    step_tokens: usize,
-    max_running: usize,
-    max_waiting: usize,
-    vocab_size: usize,
-    pages_total: usize,
-    /// A sequence that is alone can have this many tokens: the model's context, or all pages there are.
-    context_tokens: usize,
 }
 
 struct Row {
@@ -67,36 +73,24 @@ pub struct SessionEvent {
 }
 
 impl Scheduler {
-    pub fn new(config: &EngineConfig, spec: &BackendSpec) -> Result<Self, EngineError> {
-        let step_tokens = config.step_tokens.min(spec.max_step_tokens);
-        let limits = StepLimits {
-            step_tokens,
-            max_running: config.max_running.min(spec.max_slots).min(step_tokens),
-            max_waiting: config.max_waiting,
-            vocab_size: spec.vocab_size,
-            pages_total: spec.pages_total,
-            context_tokens: spec.max_context_tokens.min(spec.pages_total * PAGE_TOKENS),
-        };
-        let at_least_one = [
-            ("step_tokens", limits.step_tokens),
-            ("max_running", limits.max_running),
-            ("max_waiting", limits.max_waiting),
-            ("pages_total", limits.context_tokens),
-        ];
-        if let Some(&(option, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
-            return Err(EngineError::Config { option });
-        }
+    pub fn new(config: &EngineConfig, spec: &BackendSpec, handoff: Box<dyn HandOff>) -> Result<Self, EngineError> {
         Ok(Self {
-            limits,
+            limits: StepLimits::new(config, spec)?,
             ledger: PageLedger::new(spec.pages_total, config.prefix_cache),
             slots: Slots::new(spec.max_slots),
+            handoff,
             requests: BTreeMap::new(),
             sequences: BTreeMap::new(),
             running: Vec::new(),
             waiting: BTreeSet::new(),
+            starving: false,
+            reservations: BTreeMap::new(),
             next_sequence: 0,
+            next_reservation: 0,
+            next_export: 0,
             plan: StepPlan::default(),
             rows: Vec::new(),
+            offers: Vec::new(),
             step_started: Duration::ZERO,
             counters: EngineCounters::default(),
             reports: 0,
@@ -117,29 +111,56 @@ impl Scheduler {
         !self.has_requests() && !self.slots.any_released()
     }
 
-    /// For when there was nothing to schedule.
+    /// Ends what has waited too long for another engine. Call it whenever [`next_deadline`](Self::next_deadline) is
+    /// reached.
+    pub fn tick(&mut self, now: Duration, events: &mut Vec<SessionEvent>) {
+        self.expire_leases(now);
+        self.expire_landings(now);
+        self.expire_deliveries(now, events);
+    }
+
+    /// When something happens without a command, an answer of the fabric or the end of a step.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        [self.next_lease_or_landing(), self.next_delivery()].into_iter().flatten().min()
+    }
+
+    /// For when there was nothing to schedule: sequences may wait only for what other engines hold up.
     pub fn check_not_stuck(&self) -> Result<(), EngineError> {
-        if self.sequences.is_empty() { Ok(()) } else { Err(EngineError::Stuck { waiting: self.sequences.len() }) }
+        let held_up = |stage: &Stage| matches!(stage, Stage::Landing { .. } | Stage::Delivering { .. });
+        let held_up = !self.reservations.is_empty() || self.sequences.values().any(|s| held_up(&s.stage));
+        if self.sequences.is_empty() || held_up {
+            return Ok(());
+        }
+        Err(EngineError::Stuck { waiting: self.sequences.len() })
     }
 
     /// Recounts every page. For tests and for whoever suspects a leak.
     pub fn audit(&self) -> Result<(), Discrepancy> {
-        self.ledger.audit(self.sequences.values().filter_map(Sequence::pages), [])
+        let tables = self.sequences.values().filter_map(Sequence::pages);
+        let reserved = self.reservations.values().map(|reserved| &reserved.pages);
+        self.ledger.audit(tables, reserved.chain(self.sequences.values().filter_map(Sequence::reservation)))
     }
 
     /// Takes pages and slot back from a sequence that is no longer in any list.
     fn dismantle(&mut self, sequence: Sequence, keep_in_cache: bool) {
+        let keep = |computed: usize| if keep_in_cache { &sequence.tokens[..computed] } else { &[] };
         let computed = sequence.computed();
         let (slot, pages) = match sequence.stage {
             Stage::AwaitingPrompt | Stage::Waiting => return,
-            Stage::Preempted { slot } => (slot, None),
-            Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } => (slot, Some(pages)),
-        };
-        self.slots.release(slot);
-        if let Some(pages) = pages {
-            if keep_in_cache {
-                self.ledger.insert(&sequence.tokens[..computed], &pages);
+            Stage::Landing { from, pages, .. } => {
+                let verified = self.handoff.revoke(from).clamp(pages.matched_tokens(), sequence.tokens.len());
+                return self.ledger.abandon(pages, keep(verified));
             }
+            Stage::Received { pages, .. } => return self.ledger.abandon(pages, keep(computed)),
+            Stage::Preempted { slot } => (Some(slot), None),
+            Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } => (Some(slot), Some(pages)),
+            Stage::Delivering { pages } => (None, Some(pages)),
+        };
+        if let Some(slot) = slot {
+            self.slots.release(slot);
+        }
+        if let Some(pages) = pages {
+            self.ledger.insert(keep(computed), &pages);
             self.ledger.release(pages);
         }
     }
@@ -154,6 +175,10 @@ impl Scheduler {
 
     fn remove_request(&mut self, key: RequestKey, keep_in_cache: bool) -> Option<ActiveRequest> {
         let request = self.requests.remove(&key)?;
+        if let Some(export) = &request.export {
+            // Before its pages can be reused.
+            self.handoff.close_export(export.id);
+        }
         for &id in &request.sequences {
             self.remove_sequence(id, keep_in_cache);
         }

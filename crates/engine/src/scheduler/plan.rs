@@ -13,12 +13,17 @@ impl Scheduler {
     pub fn schedule(&mut self, now: Duration) -> Option<&StepPlan> {
         self.step_started = now;
         self.rows.clear();
+        self.offers.clear();
         clear(&mut self.plan);
 
         self.plan_decoding();
         self.plan_prefilling();
         self.plan_admissions();
+        self.starving = self.running.is_empty() && !self.waiting.is_empty();
         self.slots.announce(&mut self.plan);
+        if !self.offers.is_empty() {
+            self.plan.on_layer = Some(self.handoff.offer_by_layer(std::mem::take(&mut self.offers)));
+        }
 
         let empty = self.plan.segments.is_empty() && self.plan.admitted.is_empty() && self.plan.released.is_empty();
         (!empty).then_some(&self.plan)
@@ -86,6 +91,7 @@ impl Scheduler {
             output,
         });
         self.rows.push(Row { sequence: id, slot: *slot, tokens: end - first_position, samples: output.sample });
+        self.offers.extend(self.offer_of(id, first_position, end));
     }
 }
 
@@ -96,4 +102,5 @@ fn clear(plan: &mut StepPlan) {
     plan.tokens.clear();
     plan.pages.clear();
     plan.released.clear();
+    plan.on_layer = None;
 }

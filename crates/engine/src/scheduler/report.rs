@@ -10,6 +10,7 @@ impl Scheduler {
     pub fn report(&mut self) -> EngineReport {
         self.reports += 1;
         self.counters.evicted_pages = self.ledger.evicted_total();
+        self.handoff.count(&mut self.counters);
         EngineReport {
             sequence: self.reports,
             load: EngineLoad {
@@ -19,6 +20,10 @@ impl Scheduler {
                 pages_total: self.ledger.pages_total() as u32,
                 pages_free: self.ledger.pages_free() as u32,
                 pages_cached: self.ledger.pages_cached() as u32,
+                reservations: (self.reservations.len() + self.sequences.values().filter(|s| s.is_landing()).count())
+                    as u32,
+                reserved_pages: self.ledger.pages_reserved() as u32,
+                exports: self.requests.values().filter(|request| request.export.is_some()).count() as u32,
             },
             counters: self.counters,
         }
@@ -29,6 +34,10 @@ impl Scheduler {
             Stage::Decoding { .. } => 0,
             // All but the last, incomplete page of the prompt will be shared.
             Stage::AwaitingPrompt => sequence.tokens.len() % PAGE_TOKENS,
+            // Those behind what is on its way.
+            Stage::Landing { ref pages, .. } => {
+                sequence.tokens.len().saturating_sub(pages.table().pages().len() * PAGE_TOKENS).max(1)
+            }
             _ => sequence.tokens.len() - sequence.computed(),
         });
         pending.map(|tokens| tokens as u64).sum()

@@ -1,0 +1,194 @@
+//! Hand-offs over the real fabric: its receiver and sender behind [`HandOff`], its answers into the step loop's inbox.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use baton_compute::LayerHook;
+use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_fabric::{Export, FabricCounters, FabricError, KvPool, KvTarget, Receiver, Sender, checksum};
+use serde::{Deserialize, Serialize};
+
+use crate::handoff::{ExportId, HandOff, PageOffer};
+use crate::inbox::{Inbox, Message};
+
+const TOO_MANY_RETRY_MS: u32 = 1000;
+
+/// How other engines reach this one's KV.
+pub struct Fabric {
+    pub listener: TcpListener,
+    /// What senders connect to, when it is not the listener's own address.
+    pub advertised: Option<SocketAddr>,
+    /// Shared memory where both ends are on one host; without it everything goes by TCP.
+    pub shm: bool,
+}
+
+pub(crate) struct FabricHandOff {
+    receiver: Receiver,
+    sender: Sender,
+    advertised: Option<SocketAddr>,
+    counters: Arc<FabricCounters>,
+    inbox: Arc<Inbox>,
+    /// Zero of the step loop's time.
+    started: Instant,
+    expected: BTreeMap<ReservationId, KvTarget>,
+    exports: BTreeMap<ExportId, Arc<Export>>,
+}
+
+/// What a reservation's target says, as it travels through routers.
+#[derive(Serialize, Deserialize)]
+struct Target {
+    kv: KvTarget,
+    /// Of `prompt[..end]`: KV of other tokens must not end up in these pages, whatever a router mixes up.
+    prompt: u64,
+}
+
+impl FabricHandOff {
+    pub(crate) fn start(
+        fabric: Fabric,
+        pool: &Arc<KvPool>,
+        numerics_id: &str,
+        inbox: &Arc<Inbox>,
+        started: Instant,
+    ) -> Result<Self, FabricError> {
+        let counters = Arc::new(FabricCounters::default());
+        let landed = Arc::clone(inbox);
+        let receiver = Receiver::start(
+            fabric.listener,
+            Arc::clone(pool),
+            numerics_id.to_owned(),
+            fabric.shm,
+            Arc::clone(&counters),
+            move |done| {
+                // Refused only when the loop has ended: nobody waits then.
+                let _ = landed.push(Message::Landed(ReservationId(done.reservation.id)));
+            },
+        )?;
+        let sender = Sender::new(Arc::clone(pool), numerics_id.to_owned(), fabric.shm, Arc::clone(&counters))?;
+        Ok(Self {
+            receiver,
+            sender,
+            advertised: fabric.advertised,
+            counters,
+            inbox: Arc::clone(inbox),
+            started,
+            expected: BTreeMap::new(),
+            exports: BTreeMap::new(),
+        })
+    }
+}
+
+impl HandOff for FabricHandOff {
+    fn expect(
+        &mut self,
+        id: ReservationId,
+        prompt: &[TokenId],
+        begin: usize,
+        pages: &[PageId],
+    ) -> Result<Vec<u8>, ServeError> {
+        let expected = self.receiver.expect(id.0, begin as u32, prompt.len() as u32, pages.to_vec());
+        let mut kv = expected.map_err(to_serve_error)?;
+        kv.address = self.advertised.unwrap_or(kv.address);
+        self.expected.insert(id, kv.clone());
+        let target = Target { kv, prompt: digest(prompt) };
+        postcard::to_stdvec(&target).map_err(|error| ServeError::engine(format!("cannot write a target: {error}")))
+    }
+
+    fn revoke(&mut self, id: ReservationId) -> usize {
+        self.expected.remove(&id).map_or(0, |target| self.receiver.revoke(&target) as usize)
+    }
+
+    fn last_arrival(&mut self, id: ReservationId) -> Duration {
+        let at = self.expected.get(&id).and_then(|target| self.receiver.last_arrival(target));
+        at.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.started))
+    }
+
+    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+        let target: Target = postcard::from_bytes(target)
+            .map_err(|error| ServeError::caller(format!("not a hand-off target: {error}")).about("kv_addr_info"))?;
+        self.sender.check(&target.kv).map_err(to_serve_error)?;
+        let (begin, end) = (target.kv.begin, target.kv.end);
+        let range =
+            TokenRange::new(begin, end).ok_or_else(|| ServeError::caller("a target that ends before it begins"))?;
+        match prompt.get(..end as usize).map(digest) {
+            Some(ours) if ours == target.prompt => {}
+            ours => {
+                let ours = ours.map_or_else(|| format!("only {} tokens", prompt.len()), |ours| format!("{ours:016x}"));
+                let theirs = target.prompt;
+                return Err(ServeError::caller(format!(
+                    "the receiver waits for another prompt: its first {end} tokens have hash {theirs:016x}, here {ours}"
+                ))
+                .about("prompt"));
+            }
+        }
+        let inbox = Arc::clone(&self.inbox);
+        let verified = move |pages: u32| (begin as usize + pages as usize * PAGE_TOKENS).min(end as usize);
+        let export = self.sender.begin(&target.kv, move |outcome| {
+            let _ = inbox.push(Message::Exported(id, outcome.map(verified)));
+        });
+        self.exports.insert(id, Arc::new(export.map_err(to_serve_error)?));
+        Ok(range)
+    }
+
+    fn offer(&mut self, offer: &PageOffer) {
+        if let Some(export) = self.exports.get(&offer.export) {
+            for layer in 0..export.target().layout.layers {
+                export.layer_done(layer, offer.first_index as u32, &offer.pages, offer.last);
+            }
+        }
+    }
+
+    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
+        // Weak: closing an export closes its fence, whoever still has the hook.
+        let offers: Vec<_> = offers
+            .into_iter()
+            .filter_map(|offer| self.exports.get(&offer.export).map(|export| (Arc::downgrade(export), offer)))
+            .collect();
+        LayerHook::new(move |layer| {
+            for (export, offer) in &offers {
+                if let Some(export) = export.upgrade() {
+                    export.layer_done(layer, offer.first_index as u32, &offer.pages, offer.last);
+                }
+            }
+        })
+    }
+
+    fn finish_export(&mut self, id: ExportId) {
+        if let Some(export) = self.exports.get(&id) {
+            export.finish();
+        }
+    }
+
+    fn close_export(&mut self, id: ExportId) {
+        self.exports.remove(&id);
+    }
+
+    fn count(&self, counters: &mut EngineCounters) {
+        let from = &*self.counters;
+        counters.kv_pages_received = FabricCounters::get(&from.pages_received);
+        counters.kv_bytes_received = FabricCounters::get(&from.bytes_received);
+        counters.kv_bytes_sent = FabricCounters::get(&from.bytes_sent);
+        counters.kv_bytes_sent_early = FabricCounters::get(&from.bytes_sent_early);
+        counters.kv_copy_us = FabricCounters::get(&from.copy_us);
+        counters.checksum_failures = FabricCounters::get(&from.checksum_failures);
+        counters.stale_blocks = FabricCounters::get(&from.stale_blocks);
+        counters.unknown_offers = FabricCounters::get(&from.unknown_offers);
+    }
+}
+
+fn digest(prompt: &[TokenId]) -> u64 {
+    let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.0.to_le_bytes()).collect();
+    checksum(&bytes)
+}
+
+fn to_serve_error(error: FabricError) -> ServeError {
+    let message = error.to_string();
+    match error {
+        FabricError::Mismatch { .. } | FabricError::BadTarget(_) => ServeError::caller(message).about("kv_addr_info"),
+        FabricError::TooMany => ServeError::busy(message, TOO_MANY_RETRY_MS),
+        FabricError::Connect(_) | FabricError::Broken(_) | FabricError::Refused(_) | FabricError::Memory(_) => {
+            ServeError::engine(message)
+        }
+    }
+}

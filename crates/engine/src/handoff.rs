@@ -1,0 +1,99 @@
+//! What the scheduler asks of the fabric. Nothing here waits: answers come back as [`Scheduler::landed`] and
+//! [`Scheduler::exported`]. A simulation puts its own network behind the same trait.
+//!
+//! [`Scheduler::landed`]: crate::Scheduler::landed
+//! [`Scheduler::exported`]: crate::Scheduler::exported
+
+use std::time::Duration;
+
+use baton_compute::LayerHook;
+use baton_core::{EngineCounters, PageId, ReservationId, ServeError, TokenId, TokenRange};
+
+/// One hand-off to another engine. Never used twice in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExportId(pub u64);
+
+pub trait HandOff: Send {
+    /// From now on whoever knows the returned target may fill `pages` with the KV of `prompt[begin..]`.
+    fn expect(
+        &mut self,
+        id: ReservationId,
+        prompt: &[TokenId],
+        begin: usize,
+        pages: &[PageId],
+    ) -> Result<Vec<u8>, ServeError>;
+
+    /// After this nobody writes to the reservation's pages. How many tokens, from the sequence's start, are verified.
+    fn revoke(&mut self, id: ReservationId) -> usize;
+
+    /// When the last block was verified, or else when it was first expected.
+    fn last_arrival(&mut self, id: ReservationId) -> Duration;
+
+    /// Opens a hand-off of the KV of `prompt`. Returns the range that the receiver has room for.
+    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError>;
+
+    /// Pages that are final in all layers.
+    fn offer(&mut self, offer: &PageOffer);
+
+    /// Pages that become final layer by layer in the next step.
+    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook;
+
+    /// Everything was offered: the outcome follows.
+    fn finish_export(&mut self, id: ExportId);
+
+    /// The export's pages may be reused after this: what is still on its way will be refused.
+    fn close_export(&mut self, id: ExportId);
+
+    /// Writes its part of the engine's counters.
+    fn count(&self, counters: &mut EngineCounters);
+}
+
+/// Consecutive pages of an exported sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageOffer {
+    pub export: ExportId,
+    /// Which page of the sequence `pages[0]` is.
+    pub first_index: usize,
+    pub pages: Vec<PageId>,
+    /// Nothing is left to be computed after these.
+    pub last: bool,
+}
+
+/// An engine by itself.
+pub struct NoHandOff;
+
+impl NoHandOff {
+    fn refuse<T>() -> Result<T, ServeError> {
+        Err(ServeError::engine("this engine does not hand KV over"))
+    }
+}
+
+impl HandOff for NoHandOff {
+    fn expect(&mut self, _: ReservationId, _: &[TokenId], _: usize, _: &[PageId]) -> Result<Vec<u8>, ServeError> {
+        Self::refuse()
+    }
+
+    fn revoke(&mut self, _: ReservationId) -> usize {
+        0
+    }
+
+    fn last_arrival(&mut self, _: ReservationId) -> Duration {
+        Duration::ZERO
+    }
+
+    fn begin_export(&mut self, _: ExportId, _: &[TokenId], _: &[u8]) -> Result<TokenRange, ServeError> {
+        Self::refuse()
+    }
+
+    fn offer(&mut self, _: &PageOffer) {}
+
+    fn offer_by_layer(&mut self, _: Vec<PageOffer>) -> LayerHook {
+        LayerHook::new(|_| {})
+    }
+
+    fn finish_export(&mut self, _: ExportId) {}
+
+    fn close_export(&mut self, _: ExportId) {}
+
+    fn count(&self, _: &mut EngineCounters) {}
+}

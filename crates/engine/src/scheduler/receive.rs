@@ -1,0 +1,214 @@
+//! KV from other engines: room is made for it, it lands, and a request starts from it or it is given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_core::{Attempt, EngineEvent, Fault, ReservationId, ReservedEvent, Retry, ServeError, TokenId};
+use baton_kv::{CannotReserve, Reservation};
+use baton_protocol::{PrepRecv, SessionId};
+
+use super::Scheduler;
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
+
+/// Pages that nobody has started with. Lives as long as its session, and no longer than its lease.
+pub(super) struct Reserved {
+    owner: RequestKey,
+    attempt: Attempt,
+    pub(super) prompt: Arc<[TokenId]>,
+    pub(super) pages: Reservation,
+    /// Nothing more will come: the sender said so, or there was nothing to send.
+    landed: bool,
+    lease: Option<Lease>,
+}
+
+/// Every arrival renews it. Looked at only when it runs out.
+struct Lease {
+    period: Duration,
+    expires: Duration,
+}
+
+impl Scheduler {
+    pub(super) fn prep_recv(
+        &mut self,
+        now: Duration,
+        session: SessionId,
+        call: PrepRecv,
+    ) -> Result<EngineEvent, ServeError> {
+        let PrepRecv { request, attempt, prompt, end, lease_ms } = call;
+        self.limits.check_prompt(&prompt)?;
+        let Some(expected) = prompt.get(..end as usize) else {
+            let length = prompt.len();
+            return Err(ServeError::caller(format!("end {end} lies behind the prompt of {length} tokens")).about("end"));
+        };
+        let owner = RequestKey { session, request };
+        match self.reservations.iter().find(|(_, reserved)| reserved.owner == owner) {
+            Some((&id, older)) if older.attempt < attempt => self.abandon(id),
+            Some(_) => return Err(ServeError::caller(format!("request {request} has a reservation already"))),
+            None => {}
+        }
+        if self.starving || self.reservations.len() >= self.limits.max_waiting {
+            let message = "no pages can be reserved while requests wait for them";
+            return Err(ServeError::busy(message, self.retry_after_ms()));
+        }
+
+        let pages = self.ledger.reserve(&prompt, end as usize, self.headroom());
+        let pages = pages.map_err(|error| self.cannot_reserve(error))?;
+        let id = ReservationId(self.next_reservation);
+        self.next_reservation += 1;
+        let matched = pages.matched_tokens();
+        let target = match self.handoff.expect(id, expected, matched, pages.own_pages()) {
+            Ok(target) => target,
+            Err(error) => {
+                self.ledger.abandon(pages, &[]);
+                return Err(error);
+            }
+        };
+        let landed = pages.own_pages().is_empty();
+        let lease = lease_ms.map(|ms| Duration::from_millis(ms.into()));
+        let lease = lease.map(|period| Lease { period, expires: now + period });
+        self.reservations.insert(id, Reserved { owner, attempt, prompt, pages, landed, lease });
+        Ok(EngineEvent::Reserved(ReservedEvent { request, attempt, reservation: id, matched: matched as u32, target }))
+    }
+
+    /// What will never fit can still be served without a hand-off.
+    fn cannot_reserve(&self, error: CannotReserve) -> ServeError {
+        let message = error.to_string();
+        if error.is_final() {
+            ServeError { fault: Fault::Capacity, retry: Retry::Elsewhere, message, param: None }
+        } else {
+            ServeError::busy(message, self.retry_after_ms())
+        }
+    }
+
+    /// A session uses its own reservations only.
+    pub(super) fn claim(&mut self, session: SessionId, id: ReservationId) -> Option<Reserved> {
+        self.reservations.get(&id).filter(|reserved| reserved.owner.session == session)?;
+        self.reservations.remove(&id)
+    }
+
+    /// The request of `leader` starts from a reservation, as soon as its KV is there.
+    pub(super) fn park(&mut self, now: Duration, leader: SequenceId, from: ReservationId, reserved: Reserved) {
+        let Some(sequence) = self.sequences.get_mut(&leader) else { return self.give_back(from, reserved) };
+        // Whoever wants log-probabilities of the prompt needs all of it computed here.
+        let whole_prompt = self.requests.get(&sequence.request).is_some_and(|r| r.asked.prompt_logprobs.is_some());
+        if whole_prompt {
+            self.give_back(from, reserved);
+            return self.make_ready(leader);
+        }
+        let expires = now + self.limits.landing_timeout;
+        sequence.stage = Stage::Landing { from, pages: reserved.pages, since: now, expires };
+        if reserved.landed {
+            self.receive(now, leader);
+        }
+    }
+
+    /// The sender has offered everything.
+    pub fn landed(&mut self, now: Duration, id: ReservationId) {
+        if let Some(reserved) = self.reservations.get_mut(&id) {
+            reserved.landed = true;
+        } else if let Some(sequence) = self.waits_for(id) {
+            self.receive(now, sequence);
+        }
+    }
+
+    /// Nothing more is to be expected: what has arrived is used by the request that waits for it, or kept in the cache.
+    pub fn release(&mut self, now: Duration, session: SessionId, id: ReservationId) {
+        if let Some(reserved) = self.claim(session, id) {
+            self.give_back(id, reserved);
+        } else if let Some(sequence) = self.waits_for(id)
+            && self.sequences.get(&sequence).is_some_and(|waiting| waiting.request.session == session)
+        {
+            self.receive(now, sequence);
+        }
+    }
+
+    fn waits_for(&self, id: ReservationId) -> Option<SequenceId> {
+        let waits = |stage: &Stage| matches!(stage, Stage::Landing { from, .. } if *from == id);
+        self.sequences.iter().find(|(_, sequence)| waits(&sequence.stage)).map(|(&sequence, _)| sequence)
+    }
+
+    /// The fabric stops; the sequence goes on with what was verified.
+    fn receive(&mut self, now: Duration, id: SequenceId) {
+        let Some(Sequence { tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
+        let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
+        // The last token is computed here in any case, for its logits.
+        let verified = self.handoff.revoke(from).min(tokens.len() - 1).max(pages.matched_tokens());
+        self.ledger.insert(&tokens[..verified], pages.table());
+        self.counters.handoffs_received += 1;
+        self.counters.received_tokens += (verified - pages.matched_tokens()) as u64;
+        self.counters.landing_us += now.saturating_sub(since).as_micros() as u64;
+        *stage = Stage::Received { pages, computed: verified };
+        self.waiting.insert(id);
+    }
+
+    /// Takes the pages of the youngest received sequence: it will find them in the cache, or compute them.
+    pub(super) fn give_up_received(&mut self, except: SequenceId) -> bool {
+        let received = |sequence: &Sequence| matches!(sequence.stage, Stage::Received { .. });
+        let youngest =
+            self.waiting.iter().rev().find(|id| **id != except && self.sequences.get(id).is_some_and(received));
+        let Some(Sequence { tokens, stage, .. }) = youngest.and_then(|id| self.sequences.get_mut(id)) else {
+            return false;
+        };
+        if let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) {
+            self.ledger.abandon(pages, &tokens[..computed]);
+        }
+        true
+    }
+
+    pub(super) fn abandon(&mut self, id: ReservationId) {
+        if let Some(reserved) = self.reservations.remove(&id) {
+            self.give_back(id, reserved);
+        }
+    }
+
+    pub(super) fn abandon_all(&mut self, mut which: impl FnMut(RequestKey) -> bool) {
+        let ids: Vec<_> = self.reservations.iter().filter(|(_, r)| which(r.owner)).map(|(&id, _)| id).collect();
+        for id in ids {
+            self.abandon(id);
+        }
+    }
+
+    pub(super) fn give_back(&mut self, id: ReservationId, Reserved { prompt, pages, .. }: Reserved) {
+        let verified = self.handoff.revoke(id).clamp(pages.matched_tokens(), prompt.len());
+        self.ledger.abandon(pages, &prompt[..verified]);
+    }
+
+    pub(super) fn expire_leases(&mut self, now: Duration) {
+        let due = |reserved: &Reserved| reserved.lease.as_ref().is_some_and(|lease| lease.expires <= now);
+        let due: Vec<_> = self.reservations.iter().filter(|(_, reserved)| due(reserved)).map(|(&id, _)| id).collect();
+        for id in due {
+            let arrived = self.handoff.last_arrival(id);
+            if let Some(Reserved { lease: Some(lease), .. }) = self.reservations.get_mut(&id) {
+                lease.expires = lease.expires.max(arrived + lease.period);
+                if lease.expires <= now {
+                    self.abandon(id);
+                    self.counters.leases_expired += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn expire_landings(&mut self, now: Duration) {
+        let due = |stage: &Stage| matches!(stage, Stage::Landing { expires, .. } if *expires <= now);
+        let due: Vec<_> = self.sequences.iter().filter(|(_, s)| due(&s.stage)).map(|(&id, _)| id).collect();
+        for id in due {
+            if let Some(Sequence { stage: Stage::Landing { from, expires, .. }, .. }) = self.sequences.get_mut(&id) {
+                let arrived = self.handoff.last_arrival(*from);
+                *expires = (*expires).max(arrived + self.limits.landing_timeout);
+                if *expires <= now {
+                    self.receive(now, id);
+                    self.counters.landing_timeouts += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn next_lease_or_landing(&self) -> Option<Duration> {
+        let leases = self.reservations.values().filter_map(|reserved| Some(reserved.lease.as_ref()?.expires));
+        let landings = self.sequences.values().filter_map(|sequence| match sequence.stage {
+            Stage::Landing { expires, .. } => Some(expires),
+            _ => None,
+        });
+        leases.chain(landings).min()
+    }
+}
