@@ -1,7 +1,8 @@
 //! What this machine could do at best: the yardsticks for the speed of steps, measured with the same threads and
 //! instructions. A shared machine changes its speed from second to second, so take them beside every measurement.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crate::ComputeError;
 use crate::cpu::isa::{Isa, Kernel};
@@ -30,43 +31,41 @@ impl Ceilings {
 
     /// Fused multiply-adds of f32 that never touch memory, in 10⁹ operations per second (one is two), all threads together.
     pub fn fma_gflops(&mut self) -> Result<f64, ComputeError> {
-        const ROUNDS: usize = 400_000;
         let isa = self.isa;
-        let mut flops = 0;
-        let time = run(&mut self.team, &mut flops, |_| isa.run(FmaLoop { rounds: ROUNDS }))?;
-        Ok(flops as f64 / time.as_secs_f64() / 1e9)
+        let items = ITEMS_PER_MEMBER * self.team.size();
+        let (flops, seconds) = run(&mut self.team, items, |_| isa.run(FmaLoop { rounds: 100_000 }))?;
+        Ok(flops as f64 / seconds / 1e9)
     }
 
     /// Reads of the first `bytes` of the memory, over and over, in 10⁹ bytes per second: caches if they fit, else DRAM.
     pub fn read_gbytes_per_s(&mut self, bytes: usize) -> Result<f64, ComputeError> {
         const LEAST_BYTES: usize = 256 << 20;
-        let floats = (bytes / size_of::<f32>()).min(self.memory.as_slice().len());
-        let (isa, members) = (self.isa, self.team.size());
-        let share = floats / members / LINE * LINE;
-        let repeats = (LEAST_BYTES / bytes.max(1)).max(1);
         let memory = self.memory.as_slice();
-        let mut read = 0;
-        let time = run(&mut self.team, &mut read, |member| {
-            let part = &memory[member * share..(member + 1) * share];
-            (0..repeats).map(|_| isa.run(ReadAll { part })).sum()
+        let memory = &memory[..memory.len().min(bytes / size_of::<f32>())];
+        let parts = ITEMS_PER_MEMBER * self.team.size();
+        let part = memory.len() / parts;
+        let repeats = (LEAST_BYTES / bytes.max(1)).max(1);
+        let isa = self.isa;
+        let (read, seconds) = run(&mut self.team, parts * repeats, |item| {
+            isa.run(ReadAll { part: &memory[item % parts * part..][..part] })
         })?;
-        Ok(read as f64 / time.as_secs_f64() / 1e9)
+        Ok(read as f64 / seconds / 1e9)
     }
 }
 
-/// Runs `work` on all members at once; adds up what they say they did.
-fn run(team: &mut Team, done: &mut usize, work: impl Fn(usize) -> usize + Sync) -> Result<Duration, ComputeError> {
-    let total = std::sync::atomic::AtomicUsize::new(0);
+/// Handed out like those of a step, so that both see the same share of a busy machine.
+const ITEMS_PER_MEMBER: usize = 20;
+
+/// Runs `work` for every item; adds up what they say they did, and the seconds it took.
+fn run(team: &mut Team, items: usize, work: impl Fn(usize) -> usize + Sync) -> Result<(usize, f64), ComputeError> {
+    let total = AtomicUsize::new(0);
     let started = Instant::now();
-    let members = team.size();
     team.run(&|member: &Member<'_>| {
-        // One item each, whoever comes first.
-        member.each(members, |item| {
-            total.fetch_add(work(item), std::sync::atomic::Ordering::Relaxed);
+        member.each(items, |item| {
+            total.fetch_add(work(item), Ordering::Relaxed);
         })
     })?;
-    *done = total.into_inner();
-    Ok(started.elapsed())
+    Ok((total.into_inner(), started.elapsed().as_secs_f64()))
 }
 
 struct FmaLoop {

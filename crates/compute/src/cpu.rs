@@ -8,6 +8,7 @@ mod attention;
 mod batch;
 mod decoder;
 mod element;
+mod entry;
 mod gate;
 mod gemm;
 pub(crate) mod isa;
@@ -25,6 +26,7 @@ mod slots;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod weights;
 mod workspace;
 

@@ -38,8 +38,8 @@ pub(crate) struct Attention<'a, E> {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Rows of the step: heads of q, then k, then v, not yet rotated.
-    pub(crate) qkv: &'a [f32],
+    /// Rows of the step: heads of q (not yet rotated), then k, then v. Not written in this phase.
+    pub(crate) qkv: Shared<'a, f32>,
     pub(crate) qkv_stride: usize,
     pub(crate) out: Shared<'a, f32>,
     pub(crate) out_stride: usize,
@@ -141,7 +141,9 @@ impl<E: Element> AttentionItem<'_, E> {
         let &Attention { qkv, qkv_stride, head_dim, rope, .. } = self.attention;
         for row in 0..self.rows.len() {
             let (token, head) = self.token_and_head(row);
-            let query = &qkv[(self.first_row + token) * qkv_stride + head * head_dim..][..head_dim];
+            let first = (self.first_row + token) * qkv_stride + head * head_dim;
+            // SAFETY: nobody writes them in this phase.
+            let query = unsafe { qkv.slice(first..first + head_dim) };
             rope.rotate(self.first_position + token, query, &mut self.scratch.turned);
             for (dim, &value) in self.scratch.turned.iter().enumerate() {
                 self.scratch.queries[dim * BLOCK_ROWS + row] = value;

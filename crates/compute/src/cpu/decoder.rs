@@ -145,7 +145,7 @@ impl<E: Element> Decode for Decoder<E> {
 }
 
 /// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
-/// item; the barrier between phases makes them readable to all.
+/// item; the end of the phase makes them readable to all.
 struct Step<'a, E> {
     isa: Isa,
     members: usize,
@@ -218,12 +218,9 @@ impl<'a, E: Element> Step<'a, E> {
         Some(RmsNorm { weight, hidden: self.spec.hidden, eps: self.spec.norm_eps })
     }
 
-    /// All rows of a buffer that this phase only reads.
-    fn all(&self, buffer: Shared<'a, f32>, stride: usize, norm: Option<RmsNorm<'a>>) -> Rows<'a> {
-        let rows = self.batch.rows.len();
-        // SAFETY: no phase writes the buffer that its product reads, except `AddTo`, which reads another.
-        let x = unsafe { buffer.slice(0..rows * stride) };
-        Rows { x, stride, which: Which::First(rows), norm }
+    /// All rows of a buffer; a product never writes the one it reads.
+    fn all(&self, x: Shared<'a, f32>, stride: usize, norm: Option<RmsNorm<'a>>) -> Rows<'a> {
+        Rows { x, stride, which: Which::First(self.batch.rows.len()), norm }
     }
 
     /// `to` (+)= `x` · W; `to` is a buffer and its row stride.
@@ -259,7 +256,7 @@ impl<'a, E: Element> Step<'a, E> {
         let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
         let at = &self.batch.rows[row];
         self.rope.rotate_in_place(at.position, k);
-        // SAFETY: a position of a sequence is computed once per step, and attention comes after the barrier.
+        // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
         unsafe { self.kv.store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
     }
 
@@ -272,8 +269,7 @@ impl<'a, E: Element> Step<'a, E> {
             heads,
             kv_heads,
             head_dim,
-            // SAFETY: only read in this phase.
-            qkv: unsafe { self.qkv.slice(0..self.batch.rows.len() * self.widths.qkv) },
+            qkv: self.qkv,
             qkv_stride: self.widths.qkv,
             out: self.attended,
             out_stride: self.widths.attended,

@@ -6,11 +6,13 @@ use super::batch::Wanted;
 use super::lanes::Lanes;
 use super::norm::RmsNorm;
 use super::product::MAX_TILE_ROWS;
+use super::shared::Shared;
 
 /// Rows before they are packed.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
-    pub(crate) x: &'a [f32],
+    /// Not written in the phase that packs them.
+    pub(crate) x: Shared<'a, f32>,
     pub(crate) stride: usize,
     pub(crate) which: Which<'a>,
     /// Applied on the way: cheaper than a pass of its own, even where several members pack the same rows.
@@ -34,11 +36,16 @@ impl Rows<'_> {
 
     #[inline(always)]
     fn row(&self, i: usize) -> &[f32] {
-        let row = match self.which {
-            Which::First(_) => i,
-            Which::Listed(wanted) => wanted[i].row,
-        };
-        &self.x[row * self.stride..][..self.stride]
+        match self.which {
+            Which::First(_) => self.following(i, 1),
+            Which::Listed(wanted) => self.following(wanted[i].row, 1),
+        }
+    }
+
+    #[inline(always)]
+    fn following(&self, first: usize, rows: usize) -> &[f32] {
+        // SAFETY: nobody writes them in this phase.
+        unsafe { self.x.slice(first * self.stride..(first + rows) * self.stride) }
     }
 }
 
@@ -75,7 +82,7 @@ impl PackedRows {
             let tile = &mut self.tiles[first * depth..][..height * depth];
             let plain = matches!(from.which, Which::First(_)) && from.norm.is_none();
             if plain {
-                transpose(&from.x[(rows.start + first) * stride..], stride, depth, tile);
+                transpose(from.following(rows.start + first, height), stride, depth, tile);
             } else {
                 for i in 0..height {
                     let (x, staged) = (from.row(rows.start + first + i), &mut self.staged[i * stride..][..stride]);
@@ -176,9 +183,10 @@ mod tests {
     fn tiles_hold_the_rows() {
         for (rows, depth) in [(1, 5), (2, 4), (7, 9), (12, 16), (31, 13)] {
             let stride = depth + 3;
-            let x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
+            let mut x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
             let mut packed = PackedRows::default();
-            let from = Rows { x: &x, stride, which: Which::First(rows + 2), norm: None };
+            let expected = x.clone();
+            let from = Rows { x: Shared::new(&mut x), stride, which: Which::First(rows + 2), norm: None };
             Isa::Portable.run(Pack(&mut packed, &from, depth, 2..2 + rows));
             for row in 0..rows {
                 let first = row / MAX_TILE_ROWS * MAX_TILE_ROWS;
@@ -186,7 +194,7 @@ mod tests {
                 for k in 0..depth {
                     // SAFETY: inside the tile.
                     let got = unsafe { *packed.tile(first, depth).add(k * height + row - first) };
-                    assert_eq!(got, x[(row + 2) * stride + k], "{rows} × {depth}: ({row}, {k})");
+                    assert_eq!(got, expected[(row + 2) * stride + k], "{rows} × {depth}: ({row}, {k})");
                 }
             }
         }

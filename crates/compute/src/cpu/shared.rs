@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A `&mut [T]` that members of a team share. Who writes what is the business of the phase: each item owns its rows or
-/// columns, and phases are separated by barriers.
+/// columns, and a phase begins when the one before has ended.
 pub(crate) struct Shared<'a, T> {
     first: *mut T,
     len: usize,

@@ -1,14 +1,17 @@
-//! The threads of a backend. They run one region of code together; inside it, phases hand out numbered items and end with
-//! a barrier. Which member does which item changes from run to run and never matters: an item's result is its own.
+//! The threads of a backend. They run one region of code together; inside it, phases hand out numbered items. A phase ends
+//! when its items are done, not when all members have come by: a thread that the system keeps waiting holds up nobody.
+//! Which member does which item changes from run to run and never matters: an item's result is its own.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use super::entry::Entry;
 use super::gate::Gate;
+use super::ticket::Ticket;
 use crate::ComputeError;
 
 /// The caller of [`Team::run`] is member 0.
@@ -25,22 +28,28 @@ type Job<'a> = dyn Fn(&Member<'_>) -> Result<(), Stopped> + Sync + 'a;
 
 struct State {
     size: usize,
-    /// Set before `start` opens, read by workers after; alive until all workers have left the region.
+    /// Set while nobody is inside; alive until everybody has left.
     job: UnsafeCell<Option<*const Job<'static>>>,
+    /// Opens with every region.
     start: Gate,
-    /// Workers still inside the region.
-    inside: AtomicUsize,
-    left: Gate,
-    /// Members that have reached the end of the phase.
-    arrived: AtomicUsize,
+    entry: Entry,
+    /// The next item of the current phase.
+    ticket: Ticket,
+    /// Finished items of the current phase.
+    finished: Apart<AtomicUsize>,
+    /// Opens with every phase that ends.
     phase: Gate,
-    next_item: AtomicUsize,
     failed: AtomicBool,
     failure: Mutex<Option<String>>,
     quit: AtomicBool,
 }
 
-// SAFETY: `job` is written only while no worker is inside a region, and read only inside one.
+/// On cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Apart<T>(T);
+
+// SAFETY: `job` is written only while nobody is inside a region, and read only inside one.
 unsafe impl Sync for State {}
 // SAFETY: the pointer in `job` is only used inside a region, while its owner waits.
 unsafe impl Send for State {}
@@ -51,11 +60,10 @@ impl Team {
             size: size.max(1),
             job: UnsafeCell::new(None),
             start: Gate::default(),
-            inside: AtomicUsize::new(0),
-            left: Gate::default(),
-            arrived: AtomicUsize::new(0),
+            entry: Entry::default(),
+            ticket: Ticket::default(),
+            finished: Apart::default(),
             phase: Gate::default(),
-            next_item: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             quit: AtomicBool::new(false),
@@ -74,26 +82,25 @@ impl Team {
         self.state.size
     }
 
-    /// Runs `job` on every member at once; all must go through the same phases. A panic in one of them ends the region
-    /// for all and comes back as an error.
+    /// Runs `job` on every member that comes in time; all go through the same phases. A panic in one of them ends the
+    /// region for all and comes back as an error.
     pub(crate) fn run(&mut self, job: &Job<'_>) -> Result<(), ComputeError> {
         let state = &*self.state;
-        state.arrived.store(0, Ordering::Relaxed);
-        state.next_item.store(0, Ordering::Relaxed);
+        state.ticket.reset();
+        state.finished.0.store(0, Ordering::Relaxed);
         state.failed.store(false, Ordering::Relaxed);
-        state.inside.store(state.size - 1, Ordering::Relaxed);
         let job: *const Job<'_> = job;
-        // SAFETY: no worker is inside a region. The lifetime is erased, not extended: this function returns only after the
-        // last worker has left, below.
+        // SAFETY: nobody is inside. The lifetime is erased, not extended: this function returns only after the entry was
+        // closed and everybody has left, below.
         unsafe { *state.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
-        let left = state.left.openings();
         if state.size > 1 {
+            state.entry.open();
             state.start.open();
         }
         // SAFETY: `job` is a live reference.
         state.run_member(0, unsafe { &*job });
         if state.size > 1 {
-            state.left.wait_past(left, &AtomicBool::new(false));
+            state.entry.close_and_wait();
         }
         match state.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(message) => Err(ComputeError::Device(message)),
@@ -114,28 +121,28 @@ impl Drop for Team {
 }
 
 fn work(state: &State, index: usize) {
-    // Every region opens the gate once and waits for all members, so none is missed.
-    let mut seen = 0_u32;
+    let mut seen = 0;
     loop {
         state.start.wait_past(seen, &state.quit);
         if state.quit.load(Ordering::SeqCst) {
             return;
         }
-        seen = seen.wrapping_add(1);
-        // SAFETY: the gate opened after the job was set, and its owner waits until `inside` is 0.
+        seen = state.start.openings();
+        if !state.entry.enter() {
+            continue;
+        }
+        // SAFETY: inside: the job is set, and its owner waits.
         if let Some(job) = unsafe { *state.job.get() } {
             // SAFETY: as above.
             state.run_member(index, unsafe { &*job });
         }
-        if state.inside.fetch_sub(1, Ordering::AcqRel) == 1 {
-            state.left.open();
-        }
+        state.entry.leave();
     }
 }
 
 impl State {
     fn run_member(&self, index: usize, job: &Job<'_>) {
-        let member = Member { state: self, index };
+        let member = Member { state: self, index, phase: Cell::new(0) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
             let message = format!("a compute thread panicked: {}", panic_message(&*panic));
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
@@ -154,6 +161,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 pub(crate) struct Member<'a> {
     state: &'a State,
     index: usize,
+    /// How many phases it has been through, or has missed.
+    phase: Cell<u32>,
 }
 
 impl Member<'_> {
@@ -162,31 +171,32 @@ impl Member<'_> {
         self.index
     }
 
-    /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done.
+    /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done. A
+    /// member that comes late finds nothing left to do; outside of `body` it must not touch what later phases write.
     pub(crate) fn each(&self, items: usize, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
-        loop {
-            let item = self.state.next_item.fetch_add(1, Ordering::Relaxed);
-            if item >= items {
-                break;
-            }
-            body(item);
-        }
-        self.barrier()
-    }
-
-    fn barrier(&self) -> Result<(), Stopped> {
         let state = self.state;
-        let seen = state.phase.openings();
-        if state.arrived.fetch_add(1, Ordering::AcqRel) + 1 == state.size {
-            state.arrived.store(0, Ordering::Relaxed);
-            state.next_item.store(0, Ordering::Relaxed);
-            if state.size > 1 {
-                state.phase.open();
-            }
-        } else {
-            state.phase.wait_past(seen, &state.failed);
+        if items == 0 {
+            return Ok(());
         }
-        if state.failed.load(Ordering::SeqCst) { Err(Stopped) } else { Ok(()) }
+        let phase = self.phase.replace(self.phase.get() + 1);
+        loop {
+            let seen = state.phase.openings();
+            match state.ticket.take(phase, items) {
+                Some(Some(item)) => {
+                    body(item);
+                    if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == items {
+                        state.finished.0.store(0, Ordering::Relaxed);
+                        state.ticket.next_phase(phase);
+                        state.phase.open();
+                    }
+                }
+                Some(None) => state.phase.wait_past(seen, &state.failed),
+                None => return Ok(()),
+            }
+            if state.failed.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+        }
     }
 }
 
@@ -216,18 +226,35 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_the_team_lives_on() {
-        for culprit in 0..3 {
-            let mut team = Team::new(3).unwrap();
-            let error = team
-                .run(&|member: &Member<'_>| {
-                    member.each(10, |_| {})?;
-                    assert!(member.index() != culprit, "no luck today");
-                    member.each(10, |_| {})
-                })
-                .unwrap_err();
+        let mut team = Team::new(3).unwrap();
+        for unlucky in 0..30 {
+            let job = |member: &Member<'_>| {
+                member.each(30, |_| {})?;
+                member.each(30, |item| assert!(item != unlucky, "no luck today"))?;
+                member.each(30, |_| {})
+            };
+            let error = team.run(&job).unwrap_err();
             assert!(error.to_string().contains("no luck today"), "{error}");
             team.run(&|member: &Member<'_>| member.each(10, |_| {})).unwrap();
         }
+    }
+
+    #[test]
+    fn a_member_that_is_kept_waiting_holds_up_nobody() {
+        let mut team = Team::new(2).unwrap();
+        let others_are_through = AtomicBool::new(false);
+        let job = |member: &Member<'_>| {
+            member.each(3, |_| {})?;
+            while member.index() == 1 && !others_are_through.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            for _ in 0..20 {
+                member.each(3, |_| {})?;
+            }
+            others_are_through.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        team.run(&job).unwrap();
     }
 
     #[test]
