@@ -60,6 +60,13 @@ pub struct StepOutput {
     pub prompt_logprobs: Vec<PromptLogprob>,
 }
 
+impl StepOutput {
+    pub(crate) fn clear(&mut self) {
+        self.samples.clear();
+        self.prompt_logprobs.clear();
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub slot: SlotId,

@@ -86,6 +86,8 @@ pub struct CpuBackend {
     submitted: u64,
     /// Results of steps that were not collected yet, oldest first.
     done: VecDeque<(u64, StepOutput)>,
+    /// Buffers of outputs that were collected.
+    spare: Vec<StepOutput>,
 }
 
 impl Weights for Model {
@@ -131,9 +133,9 @@ impl CpuBackend {
             StorageDtype::F32 => false,
         };
         let (decoder, dtype): (Box<dyn Decode>, _) = if bf16_storage {
-            (Box::new(Decoder::<bf16>::load(weights, isa, team, &sizes, progress)?), bf16::NAME)
+            (Box::new(Decoder::<bf16>::load(&weights, isa, team, &sizes, progress)?), bf16::NAME)
         } else {
-            (Box::new(Decoder::<f32>::load(weights, isa, team, &sizes, progress)?), f32::NAME)
+            (Box::new(Decoder::<f32>::load(&weights, isa, team, &sizes, progress)?), f32::NAME)
         };
         Ok(Self {
             spec: BackendSpec {
@@ -153,6 +155,7 @@ impl CpuBackend {
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
             submitted: 0,
             done: VecDeque::new(),
+            spare: Vec::new(),
         })
     }
 
@@ -195,7 +198,8 @@ impl Backend for CpuBackend {
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
         self.slots.admit(plan)?;
         self.batch.resolve(plan, &self.slots, &self.spec)?;
-        let mut output = StepOutput::default();
+        let mut output = self.spare.pop().unwrap_or_default();
+        output.clear();
         if !self.batch.rows.is_empty() {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
             self.decoder.step(&self.batch, &sampling, plan.on_layer.as_ref())?;
@@ -210,7 +214,7 @@ impl Backend for CpuBackend {
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
         match self.done.pop_front() {
             Some((number, result)) if Ticket(number) == ticket => {
-                *output = result;
+                self.spare.push(std::mem::replace(output, result));
                 Ok(())
             }
             _ => Err(ComputeError::Contract("steps are collected in the order of their submission".to_owned())),

@@ -9,13 +9,18 @@
 //!
 //! Prefill and decode, alone or in a batch, take the same blocks; a row's arithmetic depends on its own position only.
 
+mod cut;
+mod partials;
 mod softmax;
 
 use std::ops::Range;
 
 use baton_core::{PAGE_TOKENS, PageId};
 
-use self::softmax::{Folded, softmax_block};
+pub(crate) use self::cut::{AttentionCut, ItemRows};
+pub(crate) use self::partials::{PartialBuffers, Partials};
+use self::softmax::{BlockSum, Folded, softmax_block};
+use super::batch::Batch;
 use super::element::{Element, pair_stride};
 use super::isa::Kernel;
 use super::kv::KvPool;
@@ -43,12 +48,43 @@ pub(crate) struct Attention<'a, E> {
     pub(crate) qkv_stride: usize,
     pub(crate) out: Shared<'a, f32>,
     pub(crate) out_stride: usize,
+    pub(crate) partials: Partials<'a>,
 }
 
-impl<E> Attention<'_, E> {
+impl<'a, E> Attention<'a, E> {
     /// Query heads per KV head.
-    pub(crate) fn group(&self) -> usize {
+    fn group(&self) -> usize {
         self.heads / self.kv_heads
+    }
+
+    pub(crate) fn item(
+        &'a self,
+        batch: &'a Batch,
+        item: &'a ItemRows,
+        kv_head: usize,
+        scratch: &'a mut AttentionScratch,
+    ) -> AttentionItem<'a, E> {
+        let segment = &batch.segments[item.segment];
+        AttentionItem {
+            attention: self,
+            kv_head,
+            pages: &batch.pages[segment.pages.clone()],
+            first_row: segment.rows.start,
+            first_position: segment.first_position,
+            item,
+            scratch,
+        }
+    }
+
+    /// Folds the partial results of an item that was split.
+    pub(crate) fn fold(
+        &'a self,
+        batch: &'a Batch,
+        item: &'a ItemRows,
+        kv_head: usize,
+        scratch: &'a mut AttentionScratch,
+    ) -> AttentionFold<'a, E> {
+        AttentionFold(self.item(batch, item, kv_head, scratch))
     }
 }
 
@@ -60,6 +96,8 @@ pub(crate) struct AttentionScratch {
     queries: Vec<f32>,
     /// `[row][token]`: scores, then weights.
     scores: Vec<f32>,
+    /// Of one block.
+    sums: Vec<BlockSum>,
     values: Vec<f32>,
     folded: Folded,
 }
@@ -70,6 +108,7 @@ impl AttentionScratch {
             turned: vec![0.0; head_dim],
             queries: vec![0.0; BLOCK_ROWS * head_dim],
             scores: vec![0.0; BLOCK_ROWS * BLOCK_TOKENS],
+            sums: vec![BlockSum::EMPTY; BLOCK_ROWS],
             values: vec![0.0; BLOCK_ROWS * value_width],
             folded: Folded::new(BLOCK_ROWS, value_width),
         }
@@ -77,15 +116,14 @@ impl AttentionScratch {
 }
 
 pub(crate) struct AttentionItem<'a, E> {
-    pub(crate) attention: &'a Attention<'a, E>,
-    pub(crate) kv_head: usize,
-    pub(crate) pages: &'a [PageId],
+    attention: &'a Attention<'a, E>,
+    kv_head: usize,
+    pages: &'a [PageId],
     /// The segment's first row in the step, and its position.
-    pub(crate) first_row: usize,
-    pub(crate) first_position: usize,
-    /// Rows of (segment, KV head): row r is head r % group of token r / group.
-    pub(crate) rows: Range<usize>,
-    pub(crate) scratch: &'a mut AttentionScratch,
+    first_row: usize,
+    first_position: usize,
+    item: &'a ItemRows,
+    scratch: &'a mut AttentionScratch,
 }
 
 impl<E: Element> Kernel for AttentionItem<'_, E> {
@@ -96,50 +134,74 @@ impl<E: Element> Kernel for AttentionItem<'_, E> {
         self.gather_queries();
         self.scratch.folded.clear();
         let scale = 1.0 / (self.attention.head_dim as f32).sqrt();
-        let longest = self.visible(self.rows.len() - 1);
-        for begin in (0..longest).step_by(BLOCK_TOKENS) {
-            let end = longest.min(begin + BLOCK_TOKENS);
+        let longest = self.visible(self.rows() - 1);
+        for block in self.item.blocks.clone() {
+            let (begin, end) = (block * BLOCK_TOKENS, longest.min((block + 1) * BLOCK_TOKENS));
             // Rows see more and more: the first ones may end before this block.
-            let first = (0..self.rows.len()).find(|&row| self.visible(row) > begin).unwrap_or(self.rows.len());
+            let first = (0..self.rows()).find(|&row| self.visible(row) > begin).unwrap_or(self.rows());
             self.scores::<L>(first, begin..end);
-            for row in first..self.rows.len() {
+            for row in first..self.rows() {
                 let visible = self.visible(row).min(end) - begin;
                 let scores = &mut self.scratch.scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
-                self.scratch.folded.set_block(row, softmax_block::<L>(scores, visible, scale));
+                self.scratch.sums[row] = softmax_block::<L>(scores, visible, scale);
             }
             self.values::<L>(first, begin..end);
-            for row in first..self.rows.len() {
-                self.scratch.folded.fold::<L>(row, &self.scratch.values);
+            for row in first..self.rows() {
+                self.keep::<L>(row, block);
             }
         }
-        for row in 0..self.rows.len() {
-            let (token, head) = self.token_and_head(row);
-            let first = (self.first_row + token) * self.attention.out_stride + head * self.attention.head_dim;
-            // SAFETY: this row and head belong to this item alone.
-            let out = unsafe { self.attention.out.slice_mut(first..first + self.attention.head_dim) };
-            self.scratch.folded.finish(row, out);
+        if self.item.partials.is_none() {
+            self.finish();
         }
     }
 }
 
+/// An item whose blocks are all in the partial results.
+pub(crate) struct AttentionFold<'a, E>(AttentionItem<'a, E>);
+
+impl<E: Element> Kernel for AttentionFold<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let item = self.0;
+        let partials = item.item.partials.unwrap_or(0);
+        item.scratch.folded.clear();
+        for block in item.item.blocks.clone() {
+            for row in 0..item.rows() {
+                let (_, head) = item.token_and_head(row);
+                // SAFETY: written in the phase before.
+                let (sum, values) = unsafe { item.attention.partials.get(partials + block, head) };
+                item.scratch.folded.fold::<L>(row, sum, values);
+            }
+        }
+        item.finish();
+    }
+}
+
 impl<E: Element> AttentionItem<'_, E> {
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        self.item.rows.len()
+    }
+
     /// Of a row of this block.
     #[inline(always)]
     fn token_and_head(&self, row: usize) -> (usize, usize) {
-        let (row, group) = (self.rows.start + row, self.attention.group());
+        let (row, group) = (self.item.rows.start + row, self.attention.group());
         (row / group, self.kv_head * group + row % group)
     }
 
     /// Tokens a row of this block sees: all up to its own.
     #[inline(always)]
     fn visible(&self, row: usize) -> usize {
-        self.first_position + (self.rows.start + row) / self.attention.group() + 1
+        self.first_position + (self.item.rows.start + row) / self.attention.group() + 1
     }
 
     #[inline(always)]
     fn gather_queries(&mut self) {
         let &Attention { qkv, qkv_stride, head_dim, rope, .. } = self.attention;
-        for row in 0..self.rows.len() {
+        for row in 0..self.rows() {
             let (token, head) = self.token_and_head(row);
             let first = (self.first_row + token) * qkv_stride + head * head_dim;
             // SAFETY: nobody writes them in this phase.
@@ -160,7 +222,7 @@ impl<E: Element> AttentionItem<'_, E> {
             let page = self.pages[begin / PAGE_TOKENS];
             // Queries and scores hold `BLOCK_ROWS` rows; the page holds 32 columns of `head_dim` k.
             L::call(Product::<E, 1> {
-                rows: self.rows.len() - first,
+                rows: self.rows() - first,
                 panels: tokens.div_ceil(LANES),
                 depth: head_dim,
                 a: self.scratch.queries[first..].as_ptr(),
@@ -180,8 +242,8 @@ impl<E: Element> AttentionItem<'_, E> {
     #[inline(always)]
     fn values<L: Lanes>(&mut self, first: usize, block: Range<usize>) {
         let mut tile = first;
-        while tile < self.rows.len() {
-            let tile_end = (tile + MAX_TILE_ROWS).min(self.rows.len());
+        while tile < self.rows() {
+            let tile_end = (tile + MAX_TILE_ROWS).min(self.rows());
             // What all rows of the tile see, in whole pairs; then the rest, rows of one position at a time.
             let common = (self.visible(tile).min(block.end) - block.start) & !1;
             self.values_of::<L>(tile..tile_end, block.start, 0..common);
@@ -225,6 +287,32 @@ impl<E: Element> AttentionItem<'_, E> {
                 resume: begin > 0,
             });
             begin = end;
+        }
+    }
+
+    /// One row's block: folded at once, or put aside until the others are there.
+    #[inline(always)]
+    fn keep<L: Lanes>(&mut self, row: usize, block: usize) {
+        let width = self.attention.kv.value_width();
+        let (sum, values) = (self.scratch.sums[row], &self.scratch.values[row * width..][..width]);
+        match self.item.partials {
+            None => self.scratch.folded.fold::<L>(row, sum, values),
+            Some(first) => {
+                let (_, head) = self.token_and_head(row);
+                // SAFETY: this block and head are this item's alone.
+                unsafe { self.attention.partials.put(first + block, head, sum, values) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn finish(&self) {
+        for row in 0..self.rows() {
+            let (token, head) = self.token_and_head(row);
+            let first = (self.first_row + token) * self.attention.out_stride + head * self.attention.head_dim;
+            // SAFETY: this row and head belong to this item alone.
+            let out = unsafe { self.attention.out.slice_mut(first..first + self.attention.head_dim) };
+            self.scratch.folded.finish(row, out);
         }
     }
 }

@@ -64,10 +64,8 @@ impl LogitsSink for Sampling<'_> {
     }
 }
 
-/// In the plan's order, since wanted rows are.
+/// Into an empty output, in the plan's order, since wanted rows are.
 pub(crate) fn write_output(batch: &Batch, results: &mut [RowResult], output: &mut StepOutput) {
-    output.samples.clear();
-    output.prompt_logprobs.clear();
     for (wanted, result) in batch.wanted.iter().zip(results) {
         output.samples.extend(result.sample.take());
         if let Some(logprobs) = result.prompt_logprobs.take() {

@@ -1,15 +1,17 @@
 //! A model's weights in the order kernels read them. A checkpoint arrives as named row-major tensors; [`DecoderWeights`]
 //! leaves: q, k and v in one matrix, gate and up side by side, all packed into panels of 16 output columns.
 
+mod embedding;
 mod matrix;
 mod source;
 
-use std::sync::Arc;
-
 use baton_model::{DecoderSpec, LayerPart, Part};
 
+pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::Matrix;
-pub(crate) use source::{Weights, read_row};
+pub(crate) use source::Weights;
+#[cfg(test)]
+pub(crate) use source::read_values;
 
 use self::matrix::{Arena, Order, packed_elements};
 use self::source::{matrix, vector};
@@ -153,6 +155,3 @@ impl<E: Element> Loader<'_, E> {
         Ok(Projection { matrix: packed, bias })
     }
 }
-
-/// Keeps the checkpoint's files mapped for embedding look-ups.
-pub(crate) type SharedWeights = Arc<dyn Weights>;

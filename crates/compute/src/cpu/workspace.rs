@@ -3,7 +3,7 @@
 
 use baton_model::DecoderSpec;
 
-use super::attention::AttentionScratch;
+use super::attention::{AttentionScratch, PartialBuffers};
 use super::lanes::padded;
 use super::packed_rows::PackedRows;
 use super::region::Floats;
@@ -19,6 +19,7 @@ pub(crate) struct Workspace {
     /// Of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
+    pub(crate) partials: PartialBuffers,
     /// One per member.
     pub(crate) scratch: Vec<Scratch>,
 }
@@ -44,7 +45,12 @@ const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 
 impl Workspace {
-    pub(crate) fn new(spec: &DecoderSpec, max_rows: usize, members: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(
+        spec: &DecoderSpec,
+        max_rows: usize,
+        partial_blocks: usize,
+        members: usize,
+    ) -> Result<Self, ComputeError> {
         let widths = Widths {
             hidden: padded(spec.hidden),
             qkv: padded((spec.heads + 2 * spec.kv_heads) * spec.head_dim),
@@ -61,6 +67,7 @@ impl Workspace {
             gated: Floats::new(max_rows * widths.ffn)?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
+            partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,
             scratch: (0..members)
                 .map(|_| Scratch {
                     attention: AttentionScratch::new(spec.head_dim, padded(spec.head_dim)),

@@ -5,13 +5,13 @@ use crate::cpu::math;
 
 /// Largest score and sum of weights.
 #[derive(Clone, Copy)]
-pub(super) struct BlockSum {
+pub(crate) struct BlockSum {
     max: f32,
     sum: f32,
 }
 
 impl BlockSum {
-    const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+    pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
 /// Turns the first `visible` scores into exp(scale · score - max); lane i sums the weights of tokens i, i + 16, ….
@@ -47,18 +47,12 @@ pub(super) fn softmax_block<L: Lanes>(scores: &mut [f32], visible: usize, scale:
 pub(super) struct Folded {
     width: usize,
     sums: Vec<BlockSum>,
-    blocks: Vec<BlockSum>,
     values: Vec<f32>,
 }
 
 impl Folded {
     pub(super) fn new(rows: usize, width: usize) -> Self {
-        Self {
-            width,
-            sums: vec![BlockSum::EMPTY; rows],
-            blocks: vec![BlockSum::EMPTY; rows],
-            values: vec![0.0; rows * width],
-        }
+        Self { width, sums: vec![BlockSum::EMPTY; rows], values: vec![0.0; rows * width] }
     }
 
     pub(super) fn clear(&mut self) {
@@ -66,22 +60,17 @@ impl Folded {
         self.values.fill(0.0);
     }
 
+    /// Adds the row's next block with its weighted values.
     #[inline(always)]
-    pub(super) fn set_block(&mut self, row: usize, block: BlockSum) {
-        self.blocks[row] = block;
-    }
-
-    /// Adds the row's next block, whose weighted values are in `values`.
-    #[inline(always)]
-    pub(super) fn fold<L: Lanes>(&mut self, row: usize, values: &[f32]) {
-        let (old, block) = (self.sums[row], self.blocks[row]);
+    pub(super) fn fold<L: Lanes>(&mut self, row: usize, block: BlockSum, values: &[f32]) {
+        let old = self.sums[row];
         let max = if old.max > block.max { old.max } else { block.max };
         let keep = math::exp(L::splat(old.max - max));
         let take = math::exp(L::splat(block.max - max));
         let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
         self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
-        let range = row * self.width..(row + 1) * self.width;
-        let (folded, values) = (&mut self.values[range.clone()], &values[range]);
+        let folded = &mut self.values[row * self.width..][..self.width];
+        assert!(values.len() == self.width);
         for i in (0..values.len()).step_by(LANES) {
             // SAFETY: rows are whole vectors.
             unsafe {

@@ -80,6 +80,24 @@ fn however_it_is_computed() {
     }
 }
 
+/// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.
+#[test]
+fn split_among_threads() {
+    for (name, spec) in specs() {
+        let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(DecoderSpec { max_context: 2048, ..spec }));
+        let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
+        let results = [1, 5].map(|threads| {
+            let mut backend = Setup { threads, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+            let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64);
+            for count in [250, 500, 255].into_iter().chain([1; 25]) {
+                step(&mut backend, &mut [(&mut sequence, count)]);
+            }
+            sequence.result(&backend, layers)
+        });
+        assert!(results[0] == results[1], "{name}");
+    }
+}
+
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));

@@ -7,12 +7,12 @@ use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, odd_spec, wide_group_spec};
-use crate::cpu::weights::{Weights, read_row};
+use crate::cpu::weights::{Weights, read_values};
 
 fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
     let view = weights.tensor(part).unwrap();
     let mut values = vec![0.0; view.shape.iter().product()];
-    read_row(&view, 0, &mut values);
+    read_values(view.dtype, view.bytes, &mut values);
     values.into_iter().map(f64::from).collect()
 }
 

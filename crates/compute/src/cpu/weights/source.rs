@@ -27,11 +27,15 @@ pub(super) fn matrix(
 pub(super) fn vector(weights: &dyn Weights, part: Part, len: usize) -> Result<Vec<f32>, ComputeError> {
     let view = checked(weights, part, &[len])?;
     let mut values = vec![0.0; padded(len)];
-    read_row(&view, 0, &mut values[..len]);
+    read_values(view.dtype, view.bytes, &mut values[..len]);
     Ok(values)
 }
 
-fn checked<'a>(weights: &'a dyn Weights, part: Part, shape: &[usize]) -> Result<TensorView<'a>, ComputeError> {
+pub(super) fn checked<'a>(
+    weights: &'a dyn Weights,
+    part: Part,
+    shape: &[usize],
+) -> Result<TensorView<'a>, ComputeError> {
     let view = weights.tensor(part).map_err(ComputeError::Load)?;
     let bytes = shape.iter().product::<usize>() * view.dtype.bytes();
     if view.shape != shape || view.bytes.len() != bytes {
@@ -41,14 +45,8 @@ fn checked<'a>(weights: &'a dyn Weights, part: Part, shape: &[usize]) -> Result<
     Ok(view)
 }
 
-/// Row `row` of a tensor whose rows are as long as `out`.
-pub(crate) fn read_row(view: &TensorView<'_>, row: usize, out: &mut [f32]) {
-    let row_bytes = out.len() * view.dtype.bytes();
-    read_values(view.dtype, &view.bytes[row * row_bytes..(row + 1) * row_bytes], out);
-}
-
 /// As many values as fit into `out`.
-pub(super) fn read_values(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+pub(crate) fn read_values(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => {
             for (value, bytes) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {

@@ -1,0 +1,121 @@
+//! Which rows and blocks of a step's attention are one item.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use baton_model::DecoderSpec;
+
+use super::{BLOCK_ROWS, BLOCK_TOKENS};
+use crate::cpu::batch::Batch;
+
+/// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head.
+pub(crate) struct AttentionCut {
+    kv_heads: usize,
+    /// Query heads per KV head.
+    group: usize,
+    partial_blocks: usize,
+    items: Vec<ItemRows>,
+    folds: Vec<ItemRows>,
+}
+
+/// Rows of one (segment, KV head): row r is head r % group of token r / group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ItemRows {
+    pub(super) segment: usize,
+    pub(super) rows: Range<usize>,
+    /// Of 256 tokens, all that the rows see; or some of them, as partial results.
+    pub(super) blocks: Range<usize>,
+    /// Where the partial result of block 0 goes.
+    pub(super) partials: Option<usize>,
+}
+
+impl AttentionCut {
+    pub(crate) fn new(spec: &DecoderSpec, partial_blocks: usize) -> Self {
+        let group = spec.heads / spec.kv_heads;
+        Self { kv_heads: spec.kv_heads, group, partial_blocks, items: Vec::new(), folds: Vec::new() }
+    }
+
+    pub(crate) fn items(&self) -> &[ItemRows] {
+        &self.items
+    }
+
+    /// What to fold when all items are done.
+    pub(crate) fn folds(&self) -> &[ItemRows] {
+        &self.folds
+    }
+
+    pub(crate) fn cut(&mut self, batch: &Batch, members: usize) {
+        self.items.clear();
+        self.folds.clear();
+        for (segment, rows) in batch.segments.iter().enumerate() {
+            let all = rows.rows.len() * self.group;
+            for first in (0..all).step_by(BLOCK_ROWS) {
+                let rows_end = all.min(first + BLOCK_ROWS);
+                let visible = rows.first_position + rows_end.div_ceil(self.group);
+                let blocks = 0..visible.div_ceil(BLOCK_TOKENS);
+                self.items.push(ItemRows { segment, rows: first..rows_end, blocks, partials: None });
+            }
+        }
+        if self.items.len() * self.kv_heads < members {
+            self.split(members);
+        }
+        // Long ones first: the phase ends when the last item does.
+        self.items.sort_unstable_by_key(|item| Reverse((item.blocks.len(), item.rows.end, item.blocks.end)));
+    }
+
+    /// Fewer items than members: long decoding sequences are cut along their tokens. Blocks do not depend on each other
+    /// until they are folded, and they are folded in the same order.
+    fn split(&mut self, members: usize) {
+        let pieces = (2 * members).div_ceil(self.items.len() * self.kv_heads);
+        let mut used_blocks = 0;
+        for whole in std::mem::take(&mut self.items) {
+            let blocks = whole.blocks.len();
+            let piece = blocks.div_ceil(pieces);
+            // Partial results are kept by head, so of one token.
+            if whole.rows != (0..self.group) || piece == blocks || used_blocks + blocks > self.partial_blocks {
+                self.items.push(whole);
+                continue;
+            }
+            for first in (0..blocks).step_by(piece) {
+                let blocks = first..blocks.min(first + piece);
+                self.items.push(ItemRows { blocks, partials: Some(used_blocks), ..whole.clone() });
+            }
+            self.folds.push(ItemRows { partials: Some(used_blocks), ..whole });
+            used_blocks += blocks;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::batch::SegmentRows;
+
+    /// (first position, tokens) of each segment → (segment, rows, blocks) of each item, and the folds.
+    fn cut(members: usize, segments: &[(usize, usize)]) -> (Vec<(usize, usize, Range<usize>)>, usize) {
+        let mut first_row = 0;
+        let segments = segments.iter().map(|&(first_position, tokens)| {
+            first_row += tokens;
+            SegmentRows { rows: first_row - tokens..first_row, first_position, pages: 0..0 }
+        });
+        let mut batch = Batch::default();
+        batch.segments.extend(segments);
+        let (kv_heads, group) = (2, 3);
+        let mut cut = AttentionCut { kv_heads, group, partial_blocks: 16, items: Vec::new(), folds: Vec::new() };
+        cut.cut(&batch, members);
+        let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
+        (items.collect(), cut.folds.len())
+    }
+
+    #[test]
+    fn long_items_first_and_idle_members_split_them() {
+        assert_eq!(cut(2, &[(0, 10)]), (vec![(0, 6, 0..1), (0, 24, 0..1)], 0));
+        // As many items as members: nothing to split.
+        assert_eq!(cut(2, &[(1000, 1)]), (vec![(0, 3, 0..4)], 0));
+        // 1001 tokens are 4 blocks; 8 pieces are wanted.
+        assert_eq!(cut(8, &[(1000, 1)]), (vec![(0, 3, 3..4), (0, 3, 2..3), (0, 3, 1..2), (0, 3, 0..1)], 1));
+        // More blocks than partial results: whole.
+        assert_eq!(cut(8, &[(5000, 1)]), (vec![(0, 3, 0..20)], 0));
+        assert_eq!(cut(64, &[(100, 1), (600, 2)]), (vec![(1, 6, 0..3), (0, 3, 0..1)], 0));
+    }
+}

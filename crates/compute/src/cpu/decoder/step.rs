@@ -1,0 +1,183 @@
+//! One step's phases, in the order they run.
+
+use baton_core::PAGE_TOKENS;
+use baton_model::DecoderSpec;
+
+use super::LogitsSink;
+use crate::LayerHook;
+use crate::cpu::attention::{Attention, AttentionCut, Partials};
+use crate::cpu::batch::Batch;
+use crate::cpu::element::Element;
+use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::isa::Isa;
+use crate::cpu::kv::KvPool;
+use crate::cpu::norm::RmsNorm;
+use crate::cpu::packed_rows::{Rows, Which};
+use crate::cpu::rope::RopeTable;
+use crate::cpu::shared::Shared;
+use crate::cpu::team::{Member, Stopped};
+use crate::cpu::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
+use crate::cpu::workspace::{Scratch, Widths};
+
+/// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
+/// item; the end of the phase makes them readable to all.
+pub(super) struct Step<'a, E> {
+    pub(super) isa: Isa,
+    pub(super) members: usize,
+    pub(super) spec: &'a DecoderSpec,
+    pub(super) embedding: &'a EmbeddingTable,
+    pub(super) weights: &'a DecoderWeights<E>,
+    pub(super) rope: &'a RopeTable,
+    pub(super) kv: &'a KvPool<E>,
+    pub(super) batch: &'a Batch,
+    pub(super) attention: &'a AttentionCut,
+    pub(super) partials: Partials<'a>,
+    pub(super) sink: &'a dyn LogitsSink,
+    pub(super) on_layer: Option<&'a LayerHook>,
+    pub(super) widths: Widths,
+    pub(super) hidden: Shared<'a, f32>,
+    pub(super) qkv: Shared<'a, f32>,
+    pub(super) attended: Shared<'a, f32>,
+    pub(super) gated: Shared<'a, f32>,
+    pub(super) logits: Shared<'a, f32>,
+    pub(super) logits_rows: usize,
+    pub(super) scratch: Shared<'a, Scratch>,
+}
+
+impl<'a, E: Element> Step<'a, E> {
+    pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
+        self.embed(member)?;
+        for (index, layer) in self.weights.layers.iter().enumerate() {
+            self.attention_layer(member, index, layer)?;
+            self.feed_forward(member, layer)?;
+        }
+        self.logits(member)
+    }
+
+    fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
+        let Widths { hidden, qkv, attended, .. } = self.widths;
+        let x = self.all(self.hidden, hidden, self.norm(&layer.attention_norm));
+        self.project(member, x, &layer.qkv, (self.qkv, qkv), Epilogue::Store)?;
+        self.store_kv(member, index)?;
+        if let (Some(hook), 0) = (self.on_layer, member.index()) {
+            hook.layer_done(index as u32);
+        }
+        self.attend(member, index)?;
+        let x = self.all(self.attended, attended, None);
+        self.project(member, x, &layer.o, (self.hidden, hidden), Epilogue::AddTo)
+    }
+
+    fn feed_forward(&self, member: &Member<'_>, layer: &'a Layer<E>) -> Result<(), Stopped> {
+        let Widths { hidden, ffn, .. } = self.widths;
+        let x = self.all(self.hidden, hidden, self.norm(&layer.ffn_norm));
+        self.project(member, x, &layer.gate_up, (self.gated, ffn), Epilogue::Gated)?;
+        self.project(member, self.all(self.gated, ffn, None), &layer.down, (self.hidden, hidden), Epilogue::AddTo)
+    }
+
+    fn embed(&self, member: &Member<'_>) -> Result<(), Stopped> {
+        self.each_row(member, |row| {
+            let first = row * self.widths.hidden;
+            // SAFETY: this row is one item's alone.
+            let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
+            self.embedding.read(self.batch.rows[row].token.index(), hidden);
+        })
+    }
+
+    /// A phase of little work per row: some rows are one item.
+    fn each_row(&self, member: &Member<'_>, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
+        let rows = self.batch.rows.len();
+        let block = rows.div_ceil(4 * self.members).clamp(1, 32);
+        member.each(rows.div_ceil(block), |item| (item * block..rows.min((item + 1) * block)).for_each(&mut body))
+    }
+
+    fn norm(&self, weight: &'a [f32]) -> Option<RmsNorm<'a>> {
+        Some(RmsNorm { weight, hidden: self.spec.hidden, eps: self.spec.norm_eps })
+    }
+
+    /// All rows of a buffer; a product never writes the one it reads.
+    fn all(&self, x: Shared<'a, f32>, stride: usize, norm: Option<RmsNorm<'a>>) -> Rows<'a> {
+        Rows { x, stride, which: Which::First(self.batch.rows.len()), norm }
+    }
+
+    /// `to` (+)= `x` · W; `to` is a buffer and its row stride.
+    fn project(
+        &self,
+        member: &Member<'_>,
+        x: Rows<'a>,
+        weights: &Projection<E>,
+        to: (Shared<'a, f32>, usize),
+        epilogue: Epilogue,
+    ) -> Result<(), Stopped> {
+        let gemm = Gemm { x, weights, y: to.0, y_stride: to.1, epilogue };
+        let cut = gemm.cut(self.members);
+        // SAFETY: this member's own.
+        let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
+        packed.clear();
+        member.each(cut.items(), |item| self.isa.run(gemm.item(&cut, item, packed)))
+    }
+
+    fn store_kv(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
+        self.each_row(member, |row| {
+            for head in 0..self.spec.kv_heads {
+                self.store_head(layer, row, head);
+            }
+        })
+    }
+
+    fn store_head(&self, layer: usize, row: usize, head: usize) {
+        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
+        let first = row * self.widths.qkv + heads * head_dim;
+        let (k, v) = (first + head * head_dim, first + (kv_heads + head) * head_dim);
+        // SAFETY: this row is one item's alone.
+        let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
+        let at = &self.batch.rows[row];
+        self.rope.rotate_in_place(at.position, k);
+        // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
+        unsafe { self.kv.store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
+    }
+
+    fn attend(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
+        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
+        let attention = Attention {
+            kv: self.kv,
+            layer,
+            rope: self.rope,
+            heads,
+            kv_heads,
+            head_dim,
+            qkv: self.qkv,
+            qkv_stride: self.widths.qkv,
+            out: self.attended,
+            out_stride: self.widths.attended,
+            partials: self.partials,
+        };
+        // SAFETY: this member's own.
+        let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
+        let (items, folds) = (self.attention.items(), self.attention.folds());
+        member.each(items.len() * kv_heads, |item| {
+            let rows = &items[item / kv_heads];
+            self.isa.run(attention.item(self.batch, rows, item % kv_heads, scratch));
+        })?;
+        member.each(folds.len() * kv_heads, |item| {
+            let rows = &folds[item / kv_heads];
+            self.isa.run(attention.fold(self.batch, rows, item % kv_heads, scratch));
+        })
+    }
+
+    /// Logits of the wanted rows, in groups that fit the buffer.
+    fn logits(&self, member: &Member<'_>) -> Result<(), Stopped> {
+        let Widths { hidden, vocab, .. } = self.widths;
+        for first in (0..self.batch.wanted.len()).step_by(self.logits_rows) {
+            let wanted = &self.batch.wanted[first..self.batch.wanted.len().min(first + self.logits_rows)];
+            let x = self.all(self.hidden, hidden, self.norm(&self.weights.final_norm));
+            let x = Rows { which: Which::Listed(wanted), ..x };
+            self.project(member, x, &self.weights.head, (self.logits, vocab), Epilogue::Store)?;
+            member.each(wanted.len(), |i| {
+                // SAFETY: this item's row.
+                let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };
+                self.sink.take(first + i, logits, member.index());
+            })?;
+        }
+        Ok(())
+    }
+}
