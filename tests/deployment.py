@@ -48,15 +48,21 @@ class Deployment:
 
     def metric(self, name: str) -> float:
         """Sum over all labels of one sample name."""
+        return sum(sample.value for sample in self.samples(name))
+
+    def samples(self, name: str) -> list:
         _, text = self.call("/metrics")
-        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-        values = [s.value for s in samples if s.name == name]
-        assert values, f"no metric {name}"
-        return sum(values)
+        found = [s for family in text_string_to_metric_families(text) for s in family.samples if s.name == name]
+        assert found, f"no metric {name}"
+        return found
 
     def engine_pids(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for file in children for pid in file.read_text().split()]
+
+    @staticmethod
+    def engine_name(pid: int) -> str:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 @contextmanager

@@ -32,9 +32,9 @@ def prompts(tokenize) -> list[list[int]]:
 
 
 def bodies(prompt_ids: list[list[int]]) -> list[dict]:
-    """Greedy and seeded sampling in turn; log-probabilities make a flipped bit visible that the text would hide."""
+    """Greedy, and seeded sampling with two choices, in turn; log-probabilities show a flipped bit that the text would hide."""
     common = dict(model="storyteller-11m", max_tokens=OUTPUT_TOKENS, ignore_eos=True, logprobs=2)
-    sampled = dict(temperature=1.0, top_p=1.0)
+    sampled = dict(temperature=1.0, top_p=1.0, n=2)
     return [
         common | dict(prompt=ids) | (dict(temperature=0.0) if i % 2 == 0 else sampled | dict(seed=1000 + i))
         for i, ids in enumerate(prompt_ids)

@@ -18,38 +18,46 @@ const MAX_ENGINES: usize = 256;
 pub(crate) struct ServeConfig {
     pub(crate) model: String,
     pub(crate) listen: SocketAddr,
-    pub(crate) engines: usize,
+    pub(crate) prefill: usize,
+    pub(crate) decode: usize,
     pub(crate) router_mode: RouterMode,
+    pub(crate) pd_balance_factor: f64,
     pub(crate) drain_timeout: Duration,
     engine: EngineOptions,
 }
 
 impl ServeConfig {
     pub(crate) fn decide(options: ServeOptions) -> Result<Self, Failure> {
-        if options.prefill.is_some_and(|engines| engines > 0) {
-            return Err(Failure::user(
-                "--prefill: separate prefill engines come with the hand-off, not in this version",
-            )
-            .hint("--decode N starts N engines that do both"));
+        let (prefill, decode) = (options.prefill.unwrap_or(0), options.decode.unwrap_or(1));
+        if decode == 0 || prefill.saturating_add(decode) > MAX_ENGINES {
+            let message = format!("--decode must be at least 1, and engines at most {MAX_ENGINES} in all");
+            return Err(Failure::user(format!("{message}, not {prefill} + {decode}")));
         }
-        let engines = options.decode.unwrap_or(1);
-        if !(1..=MAX_ENGINES).contains(&engines) {
-            return Err(Failure::user(format!("--decode must be between 1 and {MAX_ENGINES}, not {engines}")));
+        let pd_balance_factor = options.pd_balance_factor.unwrap_or(0.0);
+        if !(0.0..1.0).contains(&pd_balance_factor) {
+            return Err(Failure::user(format!("--pd-balance-factor must be from 0 up to 1, not {pd_balance_factor}")));
+        }
+        let default_mode = if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded };
+        let router_mode = options.router_mode.unwrap_or(default_mode);
+        if router_mode == RouterMode::Disagg && prefill == 0 {
+            return Err(Failure::user("--router-mode disagg needs prefill engines").hint("add --prefill 1"));
         }
         check(&options.engine)?;
         let host = options.router_host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(Self {
             model: options.model.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
             listen: SocketAddr::new(host, options.router_port.unwrap_or(DEFAULT_PORT)),
-            engines,
-            router_mode: options.router_mode.unwrap_or_default(),
+            prefill,
+            decode,
+            router_mode,
+            pd_balance_factor,
             drain_timeout: Duration::from_secs(options.drain_timeout.unwrap_or(DEFAULT_DRAIN_S)),
             engine: options.engine,
         })
     }
 
     pub(crate) fn engine_size(&self, model: &DecoderSpec, machine: Machine) -> Result<EngineSize, Failure> {
-        engine_size(&self.engine, model, machine, self.engines)
+        engine_size(&self.engine, model, machine, self.prefill + self.decode)
     }
 }
 

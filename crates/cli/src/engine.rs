@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
-use baton_engine::{EngineConfig, EngineHandle};
+use baton_engine::{EngineConfig, EngineHandle, Fabric};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
 use baton_model::{Model, ModelSource};
 use baton_protocol::{Secret, serve_sessions};
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use crate::config::{check, engine_size};
 use crate::failure::Failure;
 use crate::machine;
-use crate::options::{DtypeOption, EngineArgs};
+use crate::options::{DtypeOption, EngineArgs, FabricMode};
 use crate::sizing::Machine;
 
 /// Last replies of a drained engine need this long to reach routers.
@@ -26,7 +26,8 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     }
     check(&args.options)?;
     let secret = secret(args.supervised, &screen)?;
-    let mut announcer = Announcer { supervised: args.supervised, screen, percent: None };
+    let name = args.name.clone();
+    let mut announcer = Announcer { supervised: args.supervised, name, screen, percent: None };
     let engine = load(args, &mut announcer)?;
     // Sessions are a few sockets; the cores belong to the step loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
@@ -62,7 +63,13 @@ fn load(args: &EngineArgs, announcer: &mut Announcer) -> Result<EngineHandle, Fa
     let backend =
         CpuBackend::load(model, options, &mut |progress| announcer.progress(progress.fraction, "packing weights"))
             .map_err(Failure::user)?;
-    EngineHandle::spawn(Box::new(backend), config, None).map_err(Failure::ours)
+    let fabric = Fabric {
+        // Where routers reach this engine, other engines do too.
+        listener: std::net::TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?,
+        advertised: None,
+        shm: size.fabric == FabricMode::Auto,
+    };
+    EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }
 
 async fn serve(
@@ -114,6 +121,7 @@ fn secret(supervised: bool, screen: &Screen) -> Result<Secret, Failure> {
 /// Tells the launcher, or a person, how loading goes.
 struct Announcer {
     supervised: bool,
+    name: String,
     screen: Screen,
     /// The last percent that was told.
     percent: Option<(u32, String)>,
@@ -131,7 +139,7 @@ impl Announcer {
             // A launcher that is gone ends this process by other means.
             let _ = announcement.write_to(io::stdout());
         } else {
-            self.screen.progress("engine", fraction, phase);
+            self.screen.progress(&self.name, fraction, phase);
         }
     }
 
@@ -140,7 +148,7 @@ impl Announcer {
         if self.supervised {
             return Announcement::Listening { listening }.write_to(io::stdout());
         }
-        self.screen.progress_done("engine");
+        self.screen.progress_done(&self.name);
         self.screen.print(&format!("listening on {listening}\n"));
         Ok(())
     }

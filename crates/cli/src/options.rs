@@ -23,17 +23,21 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PORT")]
     pub(crate) router_port: Option<u16>,
 
-    /// Engines that compute prompts only [default: 0]
+    /// Engines that compute prompts and hand their KV over; 0: the decode engines do both [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) prefill: Option<usize>,
 
-    /// Engines that compute prompts and decode [default: 1]
+    /// Engines that decode [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) decode: Option<usize>,
 
-    /// How requests are spread over engines [default: least-loaded]
+    /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]
     #[arg(long, value_name = "MODE")]
     pub(crate) router_mode: Option<RouterMode>,
+
+    /// Share of each prompt that the decode engine computes itself, from 0 up to 1 [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) pd_balance_factor: Option<f64>,
 
     /// After Ctrl-C or SIGTERM, how long open requests may take to finish [default: 30]
     #[arg(long, value_name = "SECONDS")]
@@ -78,6 +82,10 @@ pub(crate) struct EngineOptions {
     #[arg(long, value_name = "N")]
     pub(crate) step_tokens: Option<usize>,
 
+    /// How KV travels between engines [default: auto]
+    #[arg(long, value_name = "WAY")]
+    pub(crate) fabric: Option<FabricMode>,
+
     /// Sequences that run at once [default: 256]
     #[arg(long, value_name = "N")]
     pub(crate) max_slots: Option<usize>,
@@ -100,19 +108,42 @@ pub(crate) struct EngineArgs {
     #[command(flatten)]
     pub(crate) options: EngineOptions,
 
+    /// What it is called in lists of processes
+    #[arg(long, value_name = "NAME", default_value = "engine")]
+    pub(crate) name: String,
+
     /// Set by `baton serve`: announce on standard output in JSON, leave when standard input ends.
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RouterMode {
     /// Each engine in turn
     RoundRobin,
     /// The engine with the fewest sequences
-    #[default]
     LeastLoaded,
+    /// Prompts on prefill engines, which hand their KV to decode engines
+    Disagg,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum FabricMode {
+    /// Shared memory between engines of one host, tcp otherwise
+    #[default]
+    Auto,
+    Tcp,
+}
+
+impl FabricMode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tcp => "tcp",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -145,6 +176,7 @@ impl ServeOptions {
             prefill: self.prefill.or(other.prefill),
             decode: self.decode.or(other.decode),
             router_mode: self.router_mode.or(other.router_mode),
+            pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
             config: self.config.or(other.config),
             engine: self.engine.or(other.engine),
@@ -163,6 +195,7 @@ impl EngineOptions {
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },
             kv_memory: if sized { self.kv_memory } else { other.kv_memory },
             step_tokens: self.step_tokens.or(other.step_tokens),
+            fabric: self.fabric.or(other.fabric),
             max_slots: self.max_slots.or(other.max_slots),
             max_waiting: self.max_waiting.or(other.max_waiting),
         }

@@ -9,7 +9,7 @@ use baton_gateway::{Gateway, GatewayConfig};
 use baton_launcher::{Deployment, EnginePlan, LaunchPlan, Screen, Shutdown, Stage, launch};
 use baton_model::{ModelFiles, ModelSource};
 use baton_protocol::Secret;
-use baton_router::{DispatchConfig, Dispatcher, LeastLoaded, Role, RoundRobin, Router};
+use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, Role, RoundRobin, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -48,7 +48,7 @@ async fn serve(config: ServeConfig, screen: Screen) -> Result<(), Failure> {
 
     let plan = launch_plan(&config, &size)?;
     let fleet = Arc::new(plan.fleet());
-    let router = router(config.router_mode);
+    let router = router(&config);
     let (router_name, chats) = (router.name(), card.template.is_some());
     let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), router, DispatchConfig::default()));
     let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), GatewayConfig::default()));
@@ -112,10 +112,12 @@ async fn bind(config: &ServeConfig) -> Result<TcpListener, Failure> {
 
 fn launch_plan(config: &ServeConfig, size: &EngineSize) -> Result<LaunchPlan, Failure> {
     let args = |arguments: Vec<String>| arguments.into_iter().map(OsString::from);
-    let engines = (0..config.engines).map(|index| EnginePlan {
-        name: format!("decode-{index}"),
-        role: Role::Decode,
-        args: args(vec!["engine".into(), "--supervised".into()])
+    let prefill = (0..config.prefill).map(|index| (Role::Prefill, index));
+    let decode = (0..config.decode).map(|index| (Role::Decode, index));
+    let engines = prefill.chain(decode).map(|(role, index)| EnginePlan {
+        name: format!("{}-{index}", role.name()),
+        role,
+        args: args(vec!["engine".into(), "--supervised".into(), format!("--name={}-{index}", role.name())])
             .chain(args(size.flags()))
             .chain(args(vec!["--".into(), config.model.clone()]))
             .collect(),
@@ -128,8 +130,9 @@ fn launch_plan(config: &ServeConfig, size: &EngineSize) -> Result<LaunchPlan, Fa
     })
 }
 
-fn router(mode: RouterMode) -> Arc<dyn Router> {
-    match mode {
+fn router(config: &ServeConfig) -> Arc<dyn Router> {
+    match config.router_mode {
+        RouterMode::Disagg => Arc::new(Disagg::new(config.pd_balance_factor)),
         RouterMode::RoundRobin => Arc::new(RoundRobin::default()),
         RouterMode::LeastLoaded => Arc::new(LeastLoaded),
     }

@@ -4,7 +4,7 @@ use baton_core::PAGE_TOKENS;
 use baton_model::{DecoderSpec, Dtype};
 
 use crate::byte_size::ByteSize;
-use crate::options::{DtypeOption, EngineOptions};
+use crate::options::{DtypeOption, EngineOptions, FabricMode};
 
 /// Full contexts the KV pool holds, memory permitting.
 const CONTEXTS: usize = 64;
@@ -21,6 +21,7 @@ pub(crate) struct EngineSize {
     pub(crate) dtype: DtypeOption,
     pub(crate) kv_pages: usize,
     pub(crate) step_tokens: usize,
+    pub(crate) fabric: FabricMode,
     pub(crate) max_slots: usize,
     pub(crate) max_waiting: usize,
 }
@@ -47,6 +48,7 @@ impl EngineSize {
             dtype,
             kv_pages,
             step_tokens: options.step_tokens.unwrap_or(512),
+            fabric: options.fabric.unwrap_or_default(),
             max_slots: options.max_slots.unwrap_or(256),
             max_waiting: options.max_waiting.unwrap_or(1024),
         }
@@ -65,6 +67,7 @@ impl EngineSize {
             format!("--dtype={}", self.dtype.name()),
             format!("--kv-pages={}", self.kv_pages),
             format!("--step-tokens={}", self.step_tokens),
+            format!("--fabric={}", self.fabric.name()),
             format!("--max-slots={}", self.max_slots),
             format!("--max-waiting={}", self.max_waiting),
         ]

@@ -1,6 +1,7 @@
 //! What the server counts, for Prometheus.
 
 mod histogram;
+mod engines;
 mod page;
 mod text;
 

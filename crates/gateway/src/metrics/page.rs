@@ -3,33 +3,10 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use baton_core::EngineReport;
-use baton_router::EngineStatus;
-
 use super::Metrics;
+use super::engines::engine_numbers;
 use super::text::{Kind, Page};
 use crate::gateway::Gateway;
-
-type Reading = fn(&EngineReport) -> u64;
-
-const ENGINE_GAUGES: [(&str, &str, Reading); 3] = [
-    ("baton_requests_running", "Sequences that hold KV pages.", |r| r.load.running.into()),
-    ("baton_requests_waiting", "Sequences that wait for KV pages.", |r| r.load.waiting.into()),
-    ("baton_pending_prefill_tokens", "Prompt tokens still to be computed.", |r| r.load.pending_prefill_tokens),
-];
-
-const ENGINE_COUNTERS: [(&str, &str, Reading); 8] = [
-    ("baton_steps_total", "Engine steps.", |r| r.counters.steps),
-    ("baton_prefill_tokens_total", "Prompt tokens computed, again after a preemption too.", |r| {
-        r.counters.prefill_tokens
-    }),
-    ("baton_cached_tokens_total", "Prompt tokens taken from the prefix cache.", |r| r.counters.cached_tokens),
-    ("baton_generated_tokens_total", "Tokens sampled.", |r| r.counters.generated_tokens),
-    ("baton_preemptions_total", "Sequences that lost their KV pages to others.", |r| r.counters.preemptions),
-    ("baton_evicted_pages_total", "Pages the prefix cache gave up.", |r| r.counters.evicted_pages),
-    ("baton_aborted_total", "Requests given up before their end.", |r| r.counters.aborted),
-    ("baton_finished_total", "Requests served to their end.", |r| r.counters.finished),
-];
 
 pub(crate) fn page(gateway: &Gateway) -> String {
     let mut page = Page::default();
@@ -44,8 +21,19 @@ fn gateway_numbers(page: &mut Page, gateway: &Gateway) {
         .sample(&[("model", &gateway.card.id), ("version", env!("CARGO_PKG_VERSION"))], 1);
     page.family("baton_requests_in_flight", Kind::Gauge, "HTTP requests that are being worked on.")
         .sample(&[], gateway.inflight());
-    page.family("baton_resumed_total", Kind::Counter, "Attempts that continued a request on another engine.")
-        .sample(&[], gateway.dispatcher.resumed_total());
+    let counters = gateway.dispatcher.counters();
+    let mut resumed =
+        page.family("baton_resumed_total", Kind::Counter, "Attempts that continued a request, by what ended the last.");
+    for (reason, count) in counters.resumed.by_reason() {
+        resumed.sample(&[("reason", reason)], count);
+    }
+    for (name, help, count) in [
+        ("baton_resumed_numerics_changed_total", "Of those: on an engine whose bits may differ.", counters.resumed.numerics_changed),
+        ("baton_handoffs_total", "Prompts sent from a prefill to a decode engine.", counters.handoffs),
+        ("baton_handoffs_failed_total", "Of those: computed again elsewhere.", counters.handoffs_failed),
+    ] {
+        page.family(name, Kind::Counter, help).sample(&[], count);
+    }
 }
 
 impl Metrics {
@@ -66,38 +54,6 @@ impl Metrics {
             ("baton_request_seconds", "From a request's arrival to its last token.", &self.whole),
         ] {
             page.histogram(name, help, &histogram.snapshot());
-        }
-    }
-}
-
-fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
-    let mut up = page.family("baton_engine_up", Kind::Gauge, "1 when the engine can be sent requests.");
-    for engine in engines {
-        up.sample(&[("engine", &engine.name), ("role", engine.role.name())], u8::from(engine.ready));
-    }
-    let mut restarts =
-        page.family("baton_engine_restarts_total", Kind::Counter, "Times the process was started again.");
-    for engine in engines {
-        restarts.sample(&[("engine", &engine.name)], engine.restarts);
-    }
-    let readings = (ENGINE_GAUGES.map(|reading| (Kind::Gauge, reading)).into_iter())
-        .chain(ENGINE_COUNTERS.map(|reading| (Kind::Counter, reading)));
-    for (kind, (name, help, read)) in readings {
-        let mut family = page.family(name, kind, help);
-        for engine in engines {
-            family.sample(&[("engine", &engine.name)], read(&engine.report));
-        }
-    }
-    let mut busy = page.family("baton_busy_seconds_total", Kind::Counter, "Time spent inside engine steps.");
-    for engine in engines {
-        busy.sample(&[("engine", &engine.name)], engine.report.counters.busy_us as f64 / 1e6);
-    }
-    let mut pages = page.family("baton_kv_pages", Kind::Gauge, "KV pages; the states add up to the pool.");
-    for engine in engines {
-        let load = &engine.report.load;
-        let used = load.pages_total.saturating_sub(load.pages_free + load.pages_cached);
-        for (state, count) in [("used", used), ("cached", load.pages_cached), ("free", load.pages_free)] {
-            pages.sample(&[("engine", &engine.name), ("state", state)], count);
         }
     }
 }

@@ -1,0 +1,91 @@
+"""Prefill and decode on different engines: what travels, and what survives when one of them dies."""
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import httpx
+import pytest
+
+import workload
+from deployment import serve
+
+PAIR = ["--prefill", "1", "--decode", "1"]
+
+
+def engine_metric(baton, name: str, engine: str) -> float:
+    values = [s.value for s in baton.samples(name) if s.labels.get("engine") == engine]
+    assert len(values) == 1, f"{name} of {engine}: {values}"
+    return values[0]
+
+
+def completion(baton, **fields) -> dict:
+    status, answer = baton.call("/v1/completions", {"temperature": 0, "max_tokens": 8, "ignore_eos": True} | fields)
+    assert status == 200, answer
+    return answer
+
+
+@pytest.fixture(scope="module")
+def long_prompt(baton):
+    return workload.prompts(baton.tokens)[-1]
+
+
+@pytest.mark.parametrize("fabric", ["auto", "tcp"])
+def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, baton, long_prompt, fabric):
+    expected = completion(baton, prompt=long_prompt)["choices"]
+    with serve(tmp_path, *PAIR, "--fabric", fabric) as pair:
+        before = engine_metric(pair, "baton_prefill_tokens_total", "decode-0")
+        assert completion(pair, prompt=long_prompt)["choices"] == expected
+        assert engine_metric(pair, "baton_prefill_tokens_total", "decode-0") == before + 1
+        pages = engine_metric(pair, "baton_kv_pages_received_total", "decode-0")
+        assert pages >= (len(long_prompt) - 1) // 32
+        assert engine_metric(pair, "baton_kv_bytes_received_total", "decode-0") > 0
+        assert engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 0
+        sent = engine_metric(pair, "baton_kv_bytes_sent_total", "prefill-0")
+        early = engine_metric(pair, "baton_kv_bytes_sent_early_total", "prefill-0")
+        assert early >= 0.7 * sent, f"{early / sent:.0%} had landed before the last layer was computed"
+
+
+@pytest.mark.parametrize("victim", ["prefill-0", "decode-0"])
+def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim):
+    prompts = workload.prompts(baton.tokens)
+    requests = workload.bodies(prompts)[6:16]
+    expected = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=False)]
+    with serve(tmp_path, *PAIR) as pair:
+        (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
+        killer = threading.Timer(0.4, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        answers = workload.run(pair.url, requests, concurrent=True)
+        killer.join()
+        assert [answer["choices"] for answer in answers] == expected
+        deadline = time.monotonic() + 30
+        while sum(s.value for s in pair.samples("baton_engine_up")) < 2:
+            assert time.monotonic() < deadline, "the engine did not come back"
+            time.sleep(0.1)
+        assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
+
+
+def test_clients_that_hang_up_leave_nothing_behind(tmp_path, baton, long_prompt):
+    with serve(tmp_path, *PAIR, "--enable-prefix-cache=false") as pair:
+
+        async def hang_up(delay: float):
+            async with httpx.AsyncClient() as client:
+                body = {"prompt": long_prompt, "max_tokens": 400, "ignore_eos": True}
+                try:
+                    await asyncio.wait_for(client.post(f"{pair.url}/v1/completions", json=body), delay)
+                except TimeoutError:
+                    pass
+
+        async def crowd():
+            await asyncio.gather(*(hang_up(0.02 * i) for i in range(1, 16)))
+
+        asyncio.run(crowd())
+        deadline = time.monotonic() + 15
+        while True:
+            held = sum(s.value for s in pair.samples("baton_kv_pages") if s.labels["state"] == "used")
+            held += pair.metric("baton_reservations") + pair.metric("baton_exports")
+            if held == 0:
+                break
+            assert time.monotonic() < deadline, f"{held} pages, reservations or exports are still held"
+            time.sleep(0.05)
