@@ -1,7 +1,7 @@
 //! What the server counts, for Prometheus.
 
-mod histogram;
 mod engines;
+mod histogram;
 mod page;
 mod text;
 

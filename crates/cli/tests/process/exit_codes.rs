@@ -15,8 +15,14 @@ fn stderr(output: &Output) -> String {
 fn bad_values_are_one_message_and_exit_code_2() {
     let cases: [(&[&str], &str); 12] = [
         (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
-        (&["serve", "--router-mode", "disagg"], "error: --router-mode disagg needs prefill engines\nhint: add --prefill 1"),
-        (&["serve", "--prefill", "1", "--pd-balance-factor", "1"], "error: --pd-balance-factor must be from 0 up to 1, not 1"),
+        (
+            &["serve", "--router-mode", "disagg"],
+            "error: --router-mode disagg needs prefill engines\nhint: add --prefill 1",
+        ),
+        (
+            &["serve", "--prefill", "1", "--pd-balance-factor", "1"],
+            "error: --pd-balance-factor must be from 0 up to 1, not 1",
+        ),
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 0 + 0"),
         (&["serve", "--threads", "0"], "error: --threads must be at least 1"),
         (&["serve", "--kv-memory", "1"], "error: --kv-memory is less than one page of this model"),

@@ -74,7 +74,7 @@ impl Scheduler {
     fn cannot_reserve(&self, error: CannotReserve) -> ServeError {
         let message = error.to_string();
         if error.is_final() {
-            ServeError { fault: Fault::Capacity, retry: Retry::Elsewhere, message, param: None }
+            ServeError { fault: Fault::Capacity, retry: Retry::Never, message, param: None }
         } else {
             ServeError::busy(message, self.retry_after_ms())
         }

@@ -57,7 +57,6 @@ const TIMES: [(&str, &str, Seconds); 3] = [
     ("baton_kv_copy_seconds_total", "Time spent copying and checking KV.", |r| r.counters.kv_copy_us),
 ];
 
-
 pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
     let mut up = page.family("baton_engine_up", Kind::Gauge, "1 when the engine can be sent requests.");
     for engine in engines {

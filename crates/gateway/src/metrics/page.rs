@@ -28,7 +28,11 @@ fn gateway_numbers(page: &mut Page, gateway: &Gateway) {
         resumed.sample(&[("reason", reason)], count);
     }
     for (name, help, count) in [
-        ("baton_resumed_numerics_changed_total", "Of those: on an engine whose bits may differ.", counters.resumed.numerics_changed),
+        (
+            "baton_resumed_numerics_changed_total",
+            "Of those: on an engine whose bits may differ.",
+            counters.resumed.numerics_changed,
+        ),
         ("baton_handoffs_total", "Prompts sent from a prefill to a decode engine.", counters.handoffs),
         ("baton_handoffs_failed_total", "Of those: computed again elsewhere.", counters.handoffs_failed),
     ] {

@@ -7,7 +7,7 @@
 //!                        │ hands to D     │
 //! ```
 
-use baton_core::{GenerateRequest, Retry, ServeError};
+use baton_core::{Fault, GenerateRequest, Retry, ServeError};
 use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
@@ -61,8 +61,10 @@ impl Router for Disagg {
 async fn hand_over(prefill: Candidates, decode: &Pick, request: GenerateRequest, end: u32) -> Result<Leg, ServeError> {
     let reserved = match decode.prep_recv(&request, end).await {
         Ok(reserved) => reserved,
-        // No room to receive into now. In its queue the request is served in any case, if not as well.
-        Err(busy) if matches!(busy.retry, Retry::AfterMs(_)) => return decode.start_generate(request, None).await,
+        // No room to receive into, now or ever. In its queue the request is served in any case, if not as well.
+        Err(full) if full.fault == Fault::Capacity && full.retry != Retry::Elsewhere => {
+            return decode.start_generate(request, None).await;
+        }
         Err(error) => return Err(error),
     };
     let Some(missing) = reserved.missing() else {

@@ -32,6 +32,11 @@ fn busy() -> ServeError {
     ServeError::busy("full", 50)
 }
 
+/// A prompt that is larger than what D may ever reserve.
+fn too_large() -> ServeError {
+    ServeError { retry: Retry::Never, ..busy() }
+}
+
 fn draining() -> ServeError {
     ServeError { retry: Retry::Elsewhere, ..busy() }
 }
@@ -86,6 +91,13 @@ fn cases() -> Vec<Case> {
         case(
             "D has no room to receive: it computes",
             [none(), none(), prep_recv(OnPrepRecv::Fail(busy())), none()],
+            nothing,
+            1,
+            100,
+        ),
+        case(
+            "D will never have that much room: it computes",
+            [none(), none(), prep_recv(OnPrepRecv::Fail(too_large())), none()],
             nothing,
             1,
             100,
