@@ -80,7 +80,7 @@ async fn at_most_half_of_a_pool_is_reserved() {
     let second = decode.engine.prep_recv(&request(2, 6, 65), 64).await.unwrap();
     // More than half would never fit: no use in waiting.
     let error = decode.engine.prep_recv(&request(3, 7, 400), 399).await.err().unwrap();
-    assert_eq!((error.fault, error.retry), (Fault::Capacity, Retry::Elsewhere), "{error}");
+    assert_eq!((error.fault, error.retry), (Fault::Capacity, Retry::Never), "{error}");
     drop((first, second));
     decode.check_all_given_back().await;
 }
