@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
-use crate::{Isa, StorageDtype};
+use crate::{Backend, CpuBackend, Isa, StorageDtype};
 
 const LEN: usize = 300;
 
@@ -30,7 +31,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, len: usize, 
     let mut whole = sequence(0, (0..64).collect());
     run_alone(&mut backend, &mut whole, len);
     let expected = whole.result(&backend, layers);
-    let compare = |got: &Sequence, backend: &crate::CpuBackend, how: &str| {
+    let compare = |got: &Sequence, backend: &CpuBackend, how: &str| {
         let result = got.result(backend, layers);
         assert_eq!(result.2, expected.2, "{name}, {how}: sampled");
         assert!(result.1 == expected.1, "{name}, {how}: KV");
@@ -98,12 +99,45 @@ fn split_among_threads() {
     }
 }
 
+/// Pages come with what a former owner left in them, at worst bits that are no number.
+#[test]
+fn stale_pages_do_not_show() {
+    for (name, spec) in specs() {
+        let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(spec));
+        let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
+        let results = [false, true].map(|poisoned| {
+            let mut backend = Setup::PLAIN.backend(Arc::clone(&weights));
+            if poisoned {
+                poison(&backend);
+            }
+            let mut sequence = Sequence::new(0, 1, 271, vocab, 0..64);
+            for count in [9, 244].into_iter().chain([1; 18]) {
+                step(&mut backend, &mut [(&mut sequence, count)]);
+            }
+            sequence.result(&backend, layers)
+        });
+        assert!(results[0] == results[1], "{name}");
+    }
+}
+
+/// Every KV value becomes NaN.
+fn poison(backend: &CpuBackend) {
+    let pool = backend.kv_pool().unwrap();
+    let shard = &pool.shards()[0];
+    for layer in 0..pool.layout().layers {
+        for page in 0..pool.pages() {
+            // SAFETY: a whole block of a backend that does nothing now.
+            unsafe { shard.block(layer, PageId(page)).write_bytes(0xff, shard.layout.block_bytes()) };
+        }
+    }
+}
+
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));
     let id = |threads, isa, dtype| {
         let backend = Setup { threads, isa, dtype }.backend(Arc::clone(&weights));
-        crate::Backend::spec(&backend).numerics_id.clone()
+        backend.spec().numerics_id.clone()
     };
     let plain = id(1, None, StorageDtype::Auto);
     assert_eq!(plain, id(2, Some(Isa::Portable), StorageDtype::Bf16));
