@@ -103,6 +103,19 @@ def test_echo_with_logprobs(client, baton):
     assert scored.choices[0].logprobs.token_logprobs == choice.logprobs.token_logprobs[:prompt_tokens]
 
 
+def test_echo_offsets_point_into_the_text(client):
+    text = "<|im_start|>user cat"
+    choice = client.completions.create(model=MODEL, prompt=text, echo=True, logprobs=1, max_tokens=2).choices[0]
+    begins = choice.logprobs.text_offset
+    assert begins[:2] == [0, len("<|im_start|>")]
+    assert all(choice.text[at:].startswith(token) for at, token in zip(begins, choice.logprobs.tokens))
+
+
+def test_min_tokens_raises_the_default_length(client):
+    answer = client.completions.create(model=MODEL, prompt="Once", extra_body=dict(min_tokens=20))
+    assert answer.usage.completion_tokens == 20
+
+
 def test_stop_strings_across_token_borders(client):
     options = dict(model=MODEL, prompt="Once upon a time", temperature=0, max_tokens=60)
     text = client.completions.create(**options).choices[0].text

@@ -35,7 +35,9 @@ impl ServeConfig {
         }
         let pd_balance_factor = options.pd_balance_factor.unwrap_or(0.0);
         if !(0.0..1.0).contains(&pd_balance_factor) {
-            return Err(Failure::user(format!("--pd-balance-factor must be from 0 up to 1, not {pd_balance_factor}")));
+            return Err(Failure::user(format!(
+                "--pd-balance-factor must be at least 0 and below 1, not {pd_balance_factor}"
+            )));
         }
         let default_mode = if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded };
         let router_mode = options.router_mode.unwrap_or(default_mode);
@@ -62,17 +64,20 @@ impl ServeConfig {
 }
 
 pub(crate) fn check(options: &EngineOptions) -> Result<(), Failure> {
+    // More is a typing error, and would fail later and less clearly.
     let counts = [
-        ("--threads", options.threads),
-        ("--kv-pages", options.kv_pages),
-        ("--step-tokens", options.step_tokens),
-        ("--max-slots", options.max_slots),
-        ("--max-waiting", options.max_waiting),
+        ("--threads", options.threads, 1024),
+        ("--kv-pages", options.kv_pages, u32::MAX as usize),
+        ("--step-tokens", options.step_tokens, 1 << 20),
+        ("--max-slots", options.max_slots, 1 << 16),
+        ("--max-waiting", options.max_waiting, 1 << 20),
     ];
-    match counts.into_iter().find(|(_, count)| *count == Some(0)) {
-        Some((option, _)) => Err(Failure::user(format!("{option} must be at least 1"))),
-        None => Ok(()),
+    for (option, count, most) in counts {
+        if count.is_some_and(|count| !(1..=most).contains(&count)) {
+            return Err(Failure::user(format!("{option} must be between 1 and {most}")));
+        }
     }
+    Ok(())
 }
 
 pub(crate) fn engine_size(

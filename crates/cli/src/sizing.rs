@@ -56,7 +56,7 @@ impl EngineSize {
 
     /// The longest sequence such an engine can hold.
     pub(crate) fn context_tokens(&self, model: &DecoderSpec) -> usize {
-        model.max_context.min(self.kv_pages * PAGE_TOKENS)
+        model.max_context.min(self.kv_pages.saturating_mul(PAGE_TOKENS))
     }
 
     /// The same as options of `baton engine`.
@@ -88,7 +88,8 @@ fn page_bytes(model: &DecoderSpec, dtype: DtypeOption) -> u64 {
         (DtypeOption::Bf16, _) | (DtypeOption::Auto, Dtype::Bf16) => 2,
         _ => 4,
     };
-    (2 * model.layers * model.kv_heads * model.head_dim * PAGE_TOKENS * element).max(1) as u64
+    let factors = [2, model.layers, model.kv_heads, model.head_dim, PAGE_TOKENS, element];
+    factors.into_iter().fold(1_u64, |bytes, factor| bytes.saturating_mul(factor as u64)).max(1)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl CpuBackend {
         let isa = Isa::choose(options.isa)?;
         let team = Team::new(options.threads)?;
         let threads = team.size();
-        let context = spec.max_context.min(options.kv_pages * PAGE_TOKENS);
+        let context = spec.max_context.min(options.kv_pages.saturating_mul(PAGE_TOKENS));
         let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
         let weights_id = weights.weights_id();
         let bf16_storage = match options.dtype {

@@ -23,6 +23,11 @@ impl Fields {
         }
     }
 
+    /// `null` is as good as absent, as everywhere.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
     pub(crate) fn require<T: FromJson>(&mut self, name: &str) -> Result<T, ApiError> {
         self.take(name)?.ok_or_else(|| ApiError::invalid(name, format!("{name} is missing")))
     }

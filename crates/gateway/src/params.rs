@@ -39,7 +39,7 @@ impl Params {
     pub(crate) fn take(fields: &mut Fields, card: &ModelCard) -> Result<Self, ApiError> {
         refuse(fields)?;
         let _user: Option<String> = fields.take("user")?;
-        Ok(Self {
+        let params = Self {
             choices: fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as u32,
             sampling: sampling(fields, card)?,
             seed: seed(fields)?,
@@ -52,7 +52,12 @@ impl Params {
                 _ => ControlTokens::Hide,
             },
             delivery: delivery(fields)?,
-        })
+        };
+        if params.min_tokens > 0 && params.stop_tokens.len() >= card.vocab_size as usize {
+            let message = "stop_token_ids names every token, so min_tokens leaves none to generate";
+            return Err(ApiError::invalid("stop_token_ids", message));
+        }
+        Ok(params)
     }
 
     pub(crate) fn check_min_tokens(&self, max_tokens: Option<u32>) -> Result<(), ApiError> {
@@ -126,7 +131,7 @@ fn sampling(fields: &mut Fields, card: &ModelCard) -> Result<SamplingParams, Api
         presence_penalty: fields.number("presence_penalty", Interval::Closed(-2.0, 2.0))?.unwrap_or(0.0),
         frequency_penalty: fields.number("frequency_penalty", Interval::Closed(-2.0, 2.0))?.unwrap_or(0.0),
         repetition_penalty: fields
-            .number("repetition_penalty", Interval::Above(0.0, 10.0))?
+            .number("repetition_penalty", Interval::Closed(0.01, 10.0))?
             .unwrap_or(defaults.repetition_penalty),
         logit_bias: logit_bias(fields, card)?,
         seed: 0,

@@ -84,8 +84,9 @@ impl PromptRun {
         let finish = (self.prompt.max_tokens == 0).then_some(Finish::Length);
         let text = self.prompt.echo.take();
         if text.is_some() || finish.is_some() {
-            let tokens = event.logprobs.map(|logprobs| self.scored_prompt(logprobs)).unwrap_or_default();
-            let piece = Piece { index: 0, text: text.unwrap_or_default(), tokens, finish };
+            let text = text.unwrap_or_default();
+            let tokens = event.logprobs.map(|logprobs| self.scored_prompt(logprobs, &text)).unwrap_or_default();
+            let piece = Piece { index: 0, text, tokens, finish };
             let indices = (self.first_index..).take(self.choices.len());
             self.ready.extend(indices.map(|index| Output::Piece(Piece { index, ..piece.clone() })));
         }
@@ -94,19 +95,29 @@ impl PromptRun {
         }
     }
 
-    fn scored_prompt(&self, logprobs: Vec<TokenLogprobs>) -> Vec<ScoredToken> {
-        let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), ControlTokens::Hide, TextStart::Here);
+    /// Special tokens that the client wrote are part of the echoed text, those that the tokenizer added are not.
+    fn scored_prompt(&self, logprobs: Vec<TokenLogprobs>, echo: &str) -> Vec<ScoredToken> {
+        let (shown, shown_chars) = self.prompt_offsets(ControlTokens::Show);
+        let as_written = shown_chars == echo.chars().count();
+        let offsets = if as_written { shown } else { self.prompt_offsets(ControlTokens::Hide).0 };
+        let logprobs = std::iter::once(None).chain(logprobs.into_iter().map(Some));
+        let scored = self.prompt.tokens.iter().zip(offsets).zip(logprobs);
+        scored.map(|((&token, offset_chars), logprobs)| ScoredToken { token, offset_chars, logprobs }).collect()
+    }
+
+    /// Where each prompt token begins in the text, and how long that is, in characters.
+    fn prompt_offsets(&self, control: ControlTokens) -> (Vec<usize>, usize) {
+        let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), control, TextStart::Here);
         let mut text = String::new();
         let mut told_chars = 0;
-        let logprobs = std::iter::once(None).chain(logprobs.into_iter().map(Some));
-        let scored = self.prompt.tokens.iter().zip(logprobs).map(|(&token, logprobs)| {
+        let offsets = self.prompt.tokens.iter().map(|&token| {
             let offset_chars = told_chars;
             text.clear();
             detokenizer.push(token, &mut text);
             told_chars += text.chars().count();
-            ScoredToken { token, offset_chars, logprobs }
+            offset_chars
         });
-        scored.collect()
+        (offsets.collect(), told_chars)
     }
 
     fn accept(&mut self, event: TokenEvent) {

@@ -34,6 +34,9 @@ pub(crate) async fn tokenize(State(gateway): State<Arc<Gateway>>, body: Body) ->
     let (text, special, param) = match fields.take::<String>("prompt")? {
         Some(text) => (text, special(true), "prompt"),
         None => {
+            if !fields.has("messages") {
+                return Err(ApiError::invalid("prompt", "prompt or messages is missing"));
+            }
             let conversation = messages::take(&mut fields)?;
             let open_turn = fields.take("add_generation_prompt")?.unwrap_or(true);
             (messages::render(&gateway.card, &conversation, open_turn)?, special(false), "messages")

@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn bad_values_are_one_message_and_exit_code_2() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
         (
             &["serve", "--router-mode", "disagg"],
@@ -21,10 +21,13 @@ fn bad_values_are_one_message_and_exit_code_2() {
         ),
         (
             &["serve", "--prefill", "1", "--pd-balance-factor", "1"],
-            "error: --pd-balance-factor must be from 0 up to 1, not 1",
+            "error: --pd-balance-factor must be at least 0 and below 1, not 1",
         ),
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 0 + 0"),
-        (&["serve", "--threads", "0"], "error: --threads must be at least 1"),
+        (&["serve", "--threads", "0"], "error: --threads must be between 1 and 1024"),
+        (&["serve", "--threads", "100000"], "error: --threads must be between 1 and 1024"),
+        (&["serve", "--max-slots", "99999999999"], "error: --max-slots must be between 1 and 65536"),
+        (&["serve", "--kv-pages", "576460752303423488"], "error: --kv-pages must be between 1 and 4294967295"),
         (&["serve", "--kv-memory", "1"], "error: --kv-memory is less than one page of this model"),
         (&["serve", "--kv-memory", "lots"], "error: invalid value 'lots' for '--kv-memory <SIZE>'"),
         (&["serve", "--router-mode", "random"], "error: invalid value 'random' for '--router-mode <MODE>'"),

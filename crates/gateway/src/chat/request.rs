@@ -43,7 +43,9 @@ impl ChatRequest {
         let (tokens, _) = tokenize_prompt(gateway, text, SpecialTokens::AsWritten, "messages").await?;
         let length = match self.max_tokens {
             Some((field, asked)) => Length::Asked(field, asked),
-            None => Length::Default(gateway.card.defaults.max_new_tokens),
+            None => {
+                Length::Default(gateway.card.defaults.max_new_tokens.map(|limit| limit.max(self.params.min_tokens)))
+            }
         };
         Prompt::new(tokens, None, length, &gateway.card, "messages")
     }

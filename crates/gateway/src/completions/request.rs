@@ -56,7 +56,7 @@ impl CompletionRequest {
     pub(crate) async fn prompts(&self, gateway: &Arc<Gateway>) -> Result<Vec<Prompt>, ApiError> {
         let length = match self.max_tokens {
             Some(asked) => Length::Asked("max_tokens", asked),
-            None => Length::Default(Some(DEFAULT_MAX_TOKENS)),
+            None => Length::Default(Some(DEFAULT_MAX_TOKENS.max(self.params.min_tokens))),
         };
         let mut prompts = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
