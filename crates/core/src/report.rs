@@ -30,7 +30,7 @@ pub struct EngineReport {
 pub struct EngineLoad {
     /// Sequences that hold pages.
     pub running: u32,
-    /// Sequences that wait for pages, preempted ones included.
+    /// Sequences that wait for pages, preempted ones included, or for KV from another engine.
     pub waiting: u32,
     /// Prompt tokens still to be computed for all of them.
     pub pending_prefill_tokens: u64,

@@ -7,10 +7,11 @@ mod fake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use baton_core::{Attempt, EngineEvent, Fault, FinishReason, GenerateRequest, RequestId, TokenId};
+use baton_core::{Attempt, Fault, GenerateRequest, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
-use fake::{FakeModel, Random, expected_prompt_logprobs, expected_tokens};
+use fake::stream::{Heard, Stream};
+use fake::{FakeModel, Random};
 
 const SEEDS: u64 = 300;
 const ARRIVAL_STEPS: u64 = 400;
@@ -45,14 +46,6 @@ struct World {
     context_tokens: usize,
     open: BTreeMap<(SessionId, RequestId), Stream>,
     next_request: u64,
-}
-
-/// What has arrived of one request.
-struct Stream {
-    request: GenerateRequest,
-    prompt_seen: bool,
-    outputs: Vec<Vec<TokenId>>,
-    opened_at_step: u64,
 }
 
 fn simulate(seed: u64, totals: &mut Totals) {
@@ -158,9 +151,7 @@ impl World {
         match self.scheduler.generate(Duration::from_millis(step), session, request.clone(), None) {
             Ok(()) => {
                 assert!(fits, "{} tokens in a context of {}", request.prompt.len(), self.context_tokens);
-                let outputs = request.outputs.clone();
-                let stream = Stream { request, prompt_seen: false, outputs, opened_at_step: step };
-                self.open.insert((session, stream.request.id), stream);
+                self.open.insert((session, request.id), Stream::new(request, step));
             }
             Err(error) if error.fault == Fault::Capacity => totals.busy += 1,
             Err(error) => assert!(!fits && error.fault == Fault::Caller, "{error}"),
@@ -176,8 +167,7 @@ impl World {
         request.outputs.clone_from(&stream.outputs);
         match self.scheduler.generate(Duration::from_millis(step), key.0, request.clone(), None) {
             Ok(()) => {
-                let outputs = stream.outputs.clone();
-                self.open.insert(key, Stream { request, prompt_seen: false, outputs, opened_at_step: step });
+                self.open.insert(key, Stream::new(request, step));
             }
             // The attempt before it is gone all the same.
             Err(error) => {
@@ -206,60 +196,16 @@ impl World {
     fn check(&mut self, SessionEvent { session, event }: SessionEvent, step: u64, totals: &mut Totals) {
         let key = (session, event.request());
         let stream = self.open.get_mut(&key).expect("events only for open requests");
-        assert_eq!(event.attempt(), stream.request.attempt);
-        match event {
-            EngineEvent::Prompt(prompt) => {
-                assert!(!std::mem::replace(&mut stream.prompt_seen, true), "two prompt events");
-                let computed = usize::from(stream.request.attempt == Attempt(0));
-                assert!(prompt.cached_tokens as usize + computed <= stream.request.prompt.len());
-                assert_eq!(prompt.logprobs, expected_prompt_logprobs(&stream.request));
-            }
-            EngineEvent::Token(token) => {
-                assert!(stream.prompt_seen, "a token before the prompt's event");
-                let outputs = &mut stream.outputs[token.choice.index()];
-                assert_eq!(token.index as usize, outputs.len(), "gap or repeat");
-                outputs.push(token.token);
-                let total = stream.request.prompt.len() + outputs.len();
-                let finish = if stream.request.limits.stop_tokens.contains(&token.token) {
-                    Some(FinishReason::StopToken)
-                } else if total >= stream.request.max_total_tokens().min(self.context_tokens) {
-                    Some(FinishReason::Length)
-                } else {
-                    None
-                };
-                assert_eq!(token.finish, finish);
-            }
-            EngineEvent::Reserved(_) | EngineEvent::Sent(_) => panic!("{event:?}"),
-            EngineEvent::Failed(failed) => {
-                assert_eq!(failed.error.fault, Fault::Engine);
-                assert_eq!(stream.request.sampling.seed, fake::POISONED_SEED);
+        match stream.take(event, self.context_tokens) {
+            Heard::More => {}
+            Heard::Failed(_) => {
                 totals.failed += 1;
                 self.open.remove(&key);
-                return;
             }
-        }
-        if stream.prompt_seen && (0..stream.outputs.len()).all(|at| stream.has_ended(at, self.context_tokens)) {
-            assert!(step - stream.opened_at_step < 20 * ARRIVAL_STEPS, "starved");
-            let stream = self.open.remove(&key).unwrap();
-            stream.check_tokens(self.context_tokens);
-        }
-    }
-}
-
-impl Stream {
-    fn has_ended(&self, choice: usize, context_tokens: usize) -> bool {
-        let outputs = &self.outputs[choice];
-        let stopped = outputs.last().is_some_and(|token| self.request.limits.stop_tokens.contains(token));
-        let most = self.request.max_total_tokens().min(context_tokens) - self.request.prompt.len();
-        self.request.ended[choice] || stopped || outputs.len() >= most
-    }
-
-    fn check_tokens(&self, context_tokens: usize) {
-        for choice in self.request.choices().filter(|choice| !self.request.ended[choice.index()]) {
-            let given = self.request.outputs[choice.index()].len();
-            let expected = expected_tokens(&self.request, choice, context_tokens);
-            let got: Vec<_> = self.outputs[choice.index()][given..].iter().copied().map(Some).collect();
-            assert_eq!(got, expected, "{:?} of {:?}", choice, self.request.id);
+            Heard::End => {
+                assert!(step - stream.opened_at_step < 20 * ARRIVAL_STEPS, "starved");
+                self.open.remove(&key);
+            }
         }
     }
 }

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_compute::{SlotId, StepPlan};
-use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, TokenId};
-use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
-use baton_protocol::{Command, SessionId};
+use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
+use baton_engine::{EngineConfig, ExportId, Scheduler, SessionEvent};
+use baton_protocol::{Command, PrepRecv, RemoteSend, SessionId};
 use fake::FakeModel;
+use fake::fabric::ScriptedFabric;
 
 const SESSION: SessionId = SessionId(0);
 
@@ -38,6 +39,16 @@ fn preemption() {
 }
 
 #[test]
+fn receiving() {
+    run("receiving.txt");
+}
+
+#[test]
+fn sending() {
+    run("sending.txt");
+}
+
+#[test]
 fn ends() {
     run("ends.txt");
 }
@@ -51,7 +62,8 @@ fn run(name: &str) {
         happened.push_str(line);
         happened.push('\n');
         if !line.is_empty() && !line.starts_with('#') {
-            for answer in world.apply(line) {
+            let answers = world.apply(line);
+            for answer in answers.into_iter().chain(world.fabric.take_told()) {
                 writeln!(happened, "    {answer}").unwrap();
             }
             world.scheduler.audit().unwrap();
@@ -70,6 +82,7 @@ fn run(name: &str) {
 struct World {
     scheduler: Scheduler,
     model: FakeModel,
+    fabric: ScriptedFabric,
     /// Which request and choice a slot belongs to.
     slots: BTreeMap<SlotId, String>,
     /// Prompt and outputs of each choice.
@@ -93,10 +106,14 @@ impl World {
             step_tokens: option("step_tokens", 64),
             max_running: option("max_running", 8),
             max_waiting: option("max_waiting", 8),
+            landing_timeout: Duration::from_millis(100),
+            delivery_timeout: Duration::from_millis(300),
             ..EngineConfig::default()
         };
-        let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
-        Self { scheduler, model: FakeModel::new(spec), slots: BTreeMap::new(), tokens: BTreeMap::new(), steps: 0 }
+        let model = FakeModel::new(spec.clone());
+        let fabric = ScriptedFabric::new(model.kv());
+        let scheduler = Scheduler::new(&config, &spec, Box::new(fabric.clone())).unwrap();
+        Self { scheduler, model, fabric, slots: BTreeMap::new(), tokens: BTreeMap::new(), steps: 0 }
     }
 
     fn apply(&mut self, line: &str) -> Vec<String> {
@@ -110,14 +127,50 @@ impl World {
                     let tokens = [&*request.prompt, &request.outputs[choice.index()]].concat();
                     self.tokens.insert(format!("{name}/{choice}"), tokens);
                 }
-                self.scheduler.apply(
-                    self.now(),
-                    SESSION,
-                    Command::Generate { request: Box::new(request), reservation: None },
-                    &mut events,
-                );
+                let reservation = value(options, "from").map(reservation);
+                self.command(Command::Generate { request: Box::new(request), reservation }, &mut events);
             }
-            ["abort", name] => self.scheduler.apply(self.now(), SESSION, Command::Abort(id(name)), &mut events),
+            ["reserve", name, prompt, end, ref options @ ..] => {
+                let call = PrepRecv {
+                    request: id(name),
+                    attempt: Attempt(value(options, "attempt").map_or(0, |value| value.parse().unwrap())),
+                    prompt: self.prompt(prompt).into(),
+                    end: end.parse().unwrap(),
+                    lease_ms: value(options, "lease").map(|ms| ms.parse().unwrap()),
+                };
+                self.command(Command::PrepRecv(Box::new(call)), &mut events);
+            }
+            ["send", name, prompt, range, "into", room] => {
+                let (begin, end) = range.split_once("..").unwrap();
+                let call = RemoteSend {
+                    request: id(name),
+                    attempt: Attempt(0),
+                    prompt: self.prompt(prompt).into(),
+                    range: TokenRange::new(begin.parse().unwrap(), end.parse().unwrap()).unwrap(),
+                    target: room.as_bytes().to_vec(),
+                };
+                self.command(Command::RemoteSend(Box::new(call)), &mut events);
+            }
+            ["release", number] => self.command(Command::Release(reservation(number)), &mut events),
+            ["abort", name] => self.command(Command::Abort(id(name)), &mut events),
+            ["arrive", number, verified] => self.fabric.arrive(reservation(number), verified.parse().unwrap()),
+            ["land", number, verified] => {
+                self.fabric.arrive(reservation(number), verified.parse().unwrap());
+                self.scheduler.landed(self.now(), reservation(number));
+            }
+            ["confirm", number, verified] => {
+                let export = ExportId(number.parse().unwrap());
+                self.scheduler.exported(export, Ok(verified.parse().unwrap()), &mut events);
+            }
+            ["break", number] => {
+                let export = ExportId(number.parse().unwrap());
+                self.scheduler.exported(export, Err("cut".to_owned()), &mut events);
+            }
+            ["wait", ms] => {
+                self.steps += ms.parse::<u64>().unwrap();
+                self.fabric.set_now(self.now());
+                self.scheduler.tick(self.now(), &mut events);
+            }
             ["step"] => return self.step(),
             ["steps", count] => return (0..count.parse().unwrap()).flat_map(|_: u32| self.step()).collect(),
             ["pass", count] => return self.pass(count.parse().unwrap()),
@@ -130,6 +183,7 @@ impl World {
     fn step(&mut self) -> Vec<String> {
         self.steps += 1;
         let now = self.now();
+        self.fabric.set_now(now);
         let Some(plan) = self.scheduler.schedule(now) else { return vec!["nothing to do".to_owned()] };
         let mut answers = show_plan(plan, &mut self.slots);
         let mut output = self.model.run(plan);
@@ -143,6 +197,10 @@ impl World {
         }
         answers.extend(events.into_iter().map(show_event));
         answers
+    }
+
+    fn command(&mut self, command: Command, events: &mut Vec<SessionEvent>) {
+        self.scheduler.apply(self.now(), SESSION, command, events);
     }
 
     fn now(&self) -> Duration {
@@ -159,8 +217,11 @@ impl World {
         last.into_values().collect()
     }
 
-    /// `A32.B8` is 32 times token 1, then 8 times token 2; `@r1/0.A2` what r1/0 has so far, and 2 tokens more.
+    /// `A32.B8` is 32 times token 1, then 8 times token 2; `@r1/0.A2` what r1/0 has so far, and 2 tokens more; `-` nothing.
     fn prompt(&self, text: &str) -> Vec<TokenId> {
+        if text == "-" {
+            return Vec::new();
+        }
         let runs = text.split('.').flat_map(|run| match run.strip_prefix('@') {
             Some(name) => self.tokens[name].clone(),
             None => vec![TokenId(u32::from(run.as_bytes()[0] - b'A') + 1); run[1..].parse().unwrap()],
@@ -194,6 +255,10 @@ fn value<'a>(options: &[&'a str], name: &str) -> Option<&'a str> {
 /// `r7` is request 7, and its seed is 7.
 fn id(name: &str) -> RequestId {
     RequestId(name[1..].parse().unwrap())
+}
+
+fn reservation(number: &str) -> ReservationId {
+    ReservationId(number.parse().unwrap())
 }
 
 fn request(name: &str, prompt: Vec<TokenId>, options: &[&str]) -> GenerateRequest {
@@ -250,7 +315,9 @@ fn show_event(SessionEvent { event, .. }: SessionEvent) -> String {
             let finish = event.finish.map_or(String::new(), |finish| format!(" {finish:?}"));
             format!("=> r{}/{} #{} {}{finish}", event.request, event.choice, event.index, event.token)
         }
-        EngineEvent::Reserved(event) => format!("=> r{} reserved from {}", event.request, event.matched),
+        EngineEvent::Reserved(event) => {
+            format!("=> r{} reservation {}, {} matched", event.request, event.reservation, event.matched)
+        }
         EngineEvent::Sent(event) => format!("=> r{} sent {}", event.request, event.verified_tokens),
         EngineEvent::Failed(event) => {
             format!("=> r{} failed, {:?} {:?}: {}", event.request, event.error.fault, event.error.retry, event.error)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -67,11 +68,17 @@ pub(crate) struct Slot {
     /// Apart from the inbox, which is locked while a block arrives: that may be forever.
     last_arrival: Mutex<Instant>,
     filler: Mutex<Option<Arc<TcpStream>>>,
+    /// Set before the inbox is taken: whoever fills it must not lock it once more.
+    closing: AtomicBool,
 }
 
 impl Slot {
     pub(crate) fn filled_by(&self, connection: &Arc<TcpStream>) {
         *lock(&self.filler) = Some(connection.clone());
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn note_arrival(&self, now: Instant) {
@@ -81,6 +88,7 @@ impl Slot {
     /// Waits for a copy in progress. A sender that has stopped in the middle of a block loses its connection: the pages must
     /// not wait for it.
     fn close(&self) -> Option<Inbox> {
+        self.closing.store(true, Ordering::Release);
         for _ in 0..BLOCK_PATIENCE_MS {
             match self.inbox.try_lock() {
                 Ok(mut inbox) => return inbox.take(),
@@ -103,7 +111,12 @@ pub(crate) struct Inboxes {
 
 impl Inboxes {
     pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox, now: Instant) {
-        let slot = Slot { inbox: Mutex::new(Some(inbox)), last_arrival: Mutex::new(now), filler: Mutex::default() };
+        let slot = Slot {
+            inbox: Mutex::new(Some(inbox)),
+            last_arrival: Mutex::new(now),
+            filler: Mutex::default(),
+            closing: AtomicBool::new(false),
+        };
         lock(&self.open).insert(key, Arc::new(slot));
     }
 

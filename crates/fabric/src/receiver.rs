@@ -199,7 +199,7 @@ fn take(
     for (at, (page, sums)) in offer.pages.iter().zip(offer.checksums.chunks(source.shards().len())).enumerate() {
         let block = Block { layer: offer.layer, page: *page, sums };
         // Held for one block. Should the sender stop in the middle of it, `revoke` closes the connection.
-        let mut inbox = expecting.as_ref().map(|slot| lock(&slot.inbox));
+        let mut inbox = expecting.as_ref().filter(|slot| slot.is_open()).map(|slot| lock(&slot.inbox));
         let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
         let index = offer.first_index.saturating_add(at as u32);
         let expected = inbox.as_ref().and_then(|inbox| inbox.slot(index).map(|slot| (slot, inbox.pages[slot])));

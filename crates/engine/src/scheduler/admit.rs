@@ -28,7 +28,13 @@ impl Scheduler {
         let id = *self.waiting.first()?;
         let sequence = self.sequences.get(&id)?;
         let has_slot = matches!(sequence.stage, Stage::Preempted { .. });
-        if self.running.len() >= self.limits.max_running || !(has_slot || self.slots.any_free()) {
+        if self.running.len() >= self.limits.max_running {
+            return None;
+        }
+        if !has_slot && !self.slots.any_free() {
+            if self.running.is_empty() {
+                self.reclaim_slot();
+            }
             return None;
         }
 
@@ -57,6 +63,18 @@ impl Scheduler {
             self.handoff.offer(&cached);
         }
         Some(id)
+    }
+
+    /// A sequence whose KV has just landed may be older than all that ran and was preempted meanwhile: the youngest of those
+    /// gives its slot back, and gets another with the same state when its turn comes.
+    fn reclaim_slot(&mut self) {
+        for id in self.waiting.iter().rev() {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            if let Stage::Preempted { slot } = sequence.stage {
+                sequence.stage = Stage::Waiting;
+                return self.slots.release(slot);
+            }
+        }
     }
 
     /// While nothing runs, pages that wait for their turn with a younger sequence must not hold up the oldest.

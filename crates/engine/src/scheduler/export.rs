@@ -22,7 +22,7 @@ pub(crate) struct Export {
     /// Pages of the sequence that the receiver wants and will get.
     pages: Range<usize>,
     /// Set once everything was offered.
-    confirmed_by: Option<Duration>,
+    pub(super) confirmed_by: Option<Duration>,
 }
 
 impl Export {
@@ -30,7 +30,11 @@ impl Export {
     /// neither way must not be offered.
     fn new(id: ExportId, range: TokenRange, room: TokenRange) -> Self {
         let first = range.begin().max(room.begin()) as usize / PAGE_TOKENS;
-        let end = if range.end() >= room.end() { room.pages() } else { range.end() as usize / PAGE_TOKENS };
+        let end = match range.end() {
+            _ if range.is_empty() => first,
+            end if end >= room.end() => room.pages(),
+            end => end as usize / PAGE_TOKENS,
+        };
         Self { id, range, pages: first..end.max(first), confirmed_by: None }
     }
 
@@ -50,11 +54,14 @@ impl Scheduler {
         call: RemoteSend,
     ) -> Result<(), ServeError> {
         let RemoteSend { request, attempt, prompt, range, target } = call;
-        self.limits.check_prompt(&prompt)?;
         let Some(computed) = prompt.get(..range.end() as usize) else {
             let length = prompt.len();
             return Err(ServeError::caller(format!("{range} lies behind the prompt of {length} tokens")).about("end"));
         };
+        // What comes after it is the receiver's business.
+        if !computed.is_empty() {
+            self.limits.check_prompt(computed)?;
+        }
         let key = RequestKey { session, request };
         self.make_way(key, attempt)?;
 
@@ -141,28 +148,12 @@ impl Scheduler {
         self.counters.handoffs_sent += 1;
     }
 
-    fn fail_export(&mut self, key: RequestKey, message: String, events: &mut Vec<SessionEvent>) {
+    pub(super) fn fail_export(&mut self, key: RequestKey, message: String, events: &mut Vec<SessionEvent>) {
         if let Some(request) = self.remove_request(key, true) {
             let event = request.failed(ServeError::engine(message));
             events.push(SessionEvent { session: key.session, event });
         }
     }
-
-    pub(super) fn expire_deliveries(&mut self, now: Duration, events: &mut Vec<SessionEvent>) {
-        let due = |request: &ActiveRequest| confirmed_by(request).is_some_and(|by| by <= now);
-        let due: Vec<_> = self.requests.iter().filter(|(_, request)| due(request)).map(|(&key, _)| key).collect();
-        for key in due {
-            self.fail_export(key, "the receiver did not confirm the hand-off in time".to_owned(), events);
-        }
-    }
-
-    pub(super) fn next_delivery(&self) -> Option<Duration> {
-        self.requests.values().filter_map(confirmed_by).min()
-    }
-}
-
-fn confirmed_by(request: &ActiveRequest) -> Option<Duration> {
-    request.export.as_ref()?.confirmed_by
 }
 
 #[cfg(test)]
@@ -174,7 +165,7 @@ mod tests {
         let range = |begin, end| TokenRange::new(begin, end).unwrap();
         // (asked, the receiver's room, computed chunks) → pages that are final after each chunk
         type Case<'a> = (TokenRange, TokenRange, &'a [usize], &'a [(usize, usize)]);
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 9] = [
             (range(0, 100), range(0, 100), &[100], &[(0, 4)]),
             (range(0, 100), range(0, 100), &[40, 70, 100], &[(0, 1), (1, 2), (2, 4)]),
             (range(0, 100), range(0, 100), &[10, 31, 32, 99, 100], &[(0, 0), (0, 0), (0, 1), (1, 3), (3, 4)]),
@@ -184,6 +175,7 @@ mod tests {
             (range(0, 100), range(0, 120), &[100], &[(0, 3)]),
             (range(0, 120), range(0, 100), &[98, 120], &[(0, 3), (3, 4)]),
             (range(96, 96), range(96, 96), &[96], &[(3, 3)]),
+            (range(99, 99), range(64, 99), &[99], &[(3, 3)]),
         ];
         for (asked, room, chunks, expected) in cases {
             let export = Export::new(ExportId(0), asked, room);

@@ -99,7 +99,7 @@ impl Scheduler {
             Some(_) => return Err(ServeError::caller(format!("request {} is running already", key.request))),
             None => {}
         }
-        let waiting = self.sequences.len() - self.running.len();
+        let waiting = self.waiting_sequences();
         if waiting >= self.limits.max_waiting {
             return Err(ServeError::busy(format!("{waiting} sequences are waiting already"), self.retry_after_ms()));
         }

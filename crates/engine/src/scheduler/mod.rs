@@ -4,6 +4,7 @@
 
 mod admit;
 mod complete;
+mod deadlines;
 mod export;
 mod intake;
 mod limits;
@@ -42,8 +43,8 @@ pub struct Scheduler {
     running: Vec<SequenceId>,
     /// Could be admitted now, oldest first.
     waiting: BTreeSet<SequenceId>,
-    /// Nothing runs, and what waits has too few pages: reservations hold them.
-    starving: bool,
+    /// Since when nothing runs and what waits has too few pages, because reservations hold them.
+    starving: Option<Duration>,
     reservations: BTreeMap<ReservationId, Reserved>,
     next_sequence: u64,
     next_reservation: u64,
@@ -83,7 +84,7 @@ impl Scheduler {
             sequences: BTreeMap::new(),
             running: Vec::new(),
             waiting: BTreeSet::new(),
-            starving: false,
+            starving: None,
             reservations: BTreeMap::new(),
             next_sequence: 0,
             next_reservation: 0,
@@ -109,19 +110,6 @@ impl Scheduler {
     /// Nothing to compute and nothing to tell the backend.
     pub fn is_idle(&self) -> bool {
         !self.has_requests() && !self.slots.any_released()
-    }
-
-    /// Ends what has waited too long for another engine. Call it whenever [`next_deadline`](Self::next_deadline) is
-    /// reached.
-    pub fn tick(&mut self, now: Duration, events: &mut Vec<SessionEvent>) {
-        self.expire_leases(now);
-        self.expire_landings(now);
-        self.expire_deliveries(now, events);
-    }
-
-    /// When something happens without a command, an answer of the fabric or the end of a step.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        [self.next_lease_or_landing(), self.next_delivery()].into_iter().flatten().min()
     }
 
     /// For when there was nothing to schedule: sequences may wait only for what other engines hold up.

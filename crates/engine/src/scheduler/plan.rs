@@ -19,7 +19,8 @@ impl Scheduler {
         self.plan_decoding();
         self.plan_prefilling();
         self.plan_admissions();
-        self.starving = self.running.is_empty() && !self.waiting.is_empty();
+        let starving = self.running.is_empty() && !self.waiting.is_empty();
+        self.starving = starving.then(|| self.starving.unwrap_or(now));
         self.slots.announce(&mut self.plan);
         if !self.offers.is_empty() {
             self.plan.on_layer = Some(self.handoff.offer_by_layer(std::mem::take(&mut self.offers)));
@@ -91,7 +92,8 @@ impl Scheduler {
             output,
         });
         self.rows.push(Row { sequence: id, slot: *slot, tokens: end - first_position, samples: output.sample });
-        self.offers.extend(self.offer_of(id, first_position, end));
+        let offer = self.offer_of(id, first_position, end);
+        self.offers.extend(offer.filter(|offer| offer.last || !offer.pages.is_empty()));
     }
 }
 

@@ -18,13 +18,13 @@ pub(super) struct Reserved {
     pub(super) pages: Reservation,
     /// Nothing more will come: the sender said so, or there was nothing to send.
     landed: bool,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
 }
 
 /// Every arrival renews it. Looked at only when it runs out.
-struct Lease {
-    period: Duration,
-    expires: Duration,
+pub(super) struct Lease {
+    pub(super) period: Duration,
+    pub(super) expires: Duration,
 }
 
 impl Scheduler {
@@ -46,7 +46,7 @@ impl Scheduler {
             Some(_) => return Err(ServeError::caller(format!("request {request} has a reservation already"))),
             None => {}
         }
-        if self.starving || self.reservations.len() >= self.limits.max_waiting {
+        if self.starving.is_some() || self.reservations.len() >= self.limits.max_waiting {
             let message = "no pages can be reserved while requests wait for them";
             return Err(ServeError::busy(message, self.retry_after_ms()));
         }
@@ -128,7 +128,7 @@ impl Scheduler {
     }
 
     /// The fabric stops; the sequence goes on with what was verified.
-    fn receive(&mut self, now: Duration, id: SequenceId) {
+    pub(super) fn receive(&mut self, now: Duration, id: SequenceId) {
         let Some(Sequence { tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
         // The last token is computed here in any case, for its logits.
@@ -171,44 +171,5 @@ impl Scheduler {
     pub(super) fn give_back(&mut self, id: ReservationId, Reserved { prompt, pages, .. }: Reserved) {
         let verified = self.handoff.revoke(id).clamp(pages.matched_tokens(), prompt.len());
         self.ledger.abandon(pages, &prompt[..verified]);
-    }
-
-    pub(super) fn expire_leases(&mut self, now: Duration) {
-        let due = |reserved: &Reserved| reserved.lease.as_ref().is_some_and(|lease| lease.expires <= now);
-        let due: Vec<_> = self.reservations.iter().filter(|(_, reserved)| due(reserved)).map(|(&id, _)| id).collect();
-        for id in due {
-            let arrived = self.handoff.last_arrival(id);
-            if let Some(Reserved { lease: Some(lease), .. }) = self.reservations.get_mut(&id) {
-                lease.expires = lease.expires.max(arrived + lease.period);
-                if lease.expires <= now {
-                    self.abandon(id);
-                    self.counters.leases_expired += 1;
-                }
-            }
-        }
-    }
-
-    pub(super) fn expire_landings(&mut self, now: Duration) {
-        let due = |stage: &Stage| matches!(stage, Stage::Landing { expires, .. } if *expires <= now);
-        let due: Vec<_> = self.sequences.iter().filter(|(_, s)| due(&s.stage)).map(|(&id, _)| id).collect();
-        for id in due {
-            if let Some(Sequence { stage: Stage::Landing { from, expires, .. }, .. }) = self.sequences.get_mut(&id) {
-                let arrived = self.handoff.last_arrival(*from);
-                *expires = (*expires).max(arrived + self.limits.landing_timeout);
-                if *expires <= now {
-                    self.receive(now, id);
-                    self.counters.landing_timeouts += 1;
-                }
-            }
-        }
-    }
-
-    pub(super) fn next_lease_or_landing(&self) -> Option<Duration> {
-        let leases = self.reservations.values().filter_map(|reserved| Some(reserved.lease.as_ref()?.expires));
-        let landings = self.sequences.values().filter_map(|sequence| match sequence.stage {
-            Stage::Landing { expires, .. } => Some(expires),
-            _ => None,
-        });
-        leases.chain(landings).min()
     }
 }

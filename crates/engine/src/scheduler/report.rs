@@ -3,7 +3,7 @@
 use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS};
 
 use super::Scheduler;
-use crate::sequence::Stage;
+use crate::sequence::{Sequence, Stage};
 
 impl Scheduler {
     /// Each report has a larger number than the one before.
@@ -15,7 +15,7 @@ impl Scheduler {
             sequence: self.reports,
             load: EngineLoad {
                 running: self.running.len() as u32,
-                waiting: (self.sequences.len() - self.running.len()) as u32,
+                waiting: self.waiting_sequences() as u32,
                 pending_prefill_tokens: self.pending_prefill_tokens(),
                 pages_total: self.ledger.pages_total() as u32,
                 pages_free: self.ledger.pages_free() as u32,
@@ -27,6 +27,12 @@ impl Scheduler {
             },
             counters: self.counters,
         }
+    }
+
+    /// For pages, a slot, or KV that is on its way.
+    pub(super) fn waiting_sequences(&self) -> usize {
+        let delivering = |sequence: &&Sequence| matches!(sequence.stage, Stage::Delivering { .. });
+        self.sequences.len() - self.running.len() - self.sequences.values().filter(delivering).count()
     }
 
     pub(super) fn pending_prefill_tokens(&self) -> u64 {

@@ -2,8 +2,11 @@
 //! shared, reused or left out wrongly is noticed by the first step that reads it.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod fabric;
+pub(crate) mod stream;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use baton_compute::{
     Backend, BackendSpec, ComputeError, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
@@ -19,14 +22,18 @@ pub(crate) const POISONED_SEED: u64 = u64::MAX;
 
 pub(crate) struct FakeModel {
     spec: BackendSpec,
-    /// KV of each position of each page: the hash of all tokens up to and with it.
-    kv: Vec<[u64; PAGE_TOKENS]>,
+    kv: Kv,
     slots: BTreeMap<SlotId, Slot>,
     steps: u64,
     output: StepOutput,
     /// Fails as soon as this many sequences are there.
     pub(crate) fail_at_slots: Option<usize>,
 }
+
+/// KV of each position of each page: the hash of all tokens up to and with it. Shared with whoever hands it over.
+pub(crate) type Kv = Arc<Mutex<Vec<[u64; PAGE_TOKENS]>>>;
+
+pub(crate) const LAYERS: u32 = 2;
 
 struct Slot {
     sampler: Arc<SamplerSpec>,
@@ -47,8 +54,12 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
 
 impl FakeModel {
     pub(crate) fn new(spec: BackendSpec) -> Self {
-        let kv = vec![[0; PAGE_TOKENS]; spec.pages_total];
+        let kv = Arc::new(Mutex::new(vec![[0; PAGE_TOKENS]; spec.pages_total]));
         Self { spec, kv, slots: BTreeMap::new(), steps: 0, output: StepOutput::default(), fail_at_slots: None }
+    }
+
+    pub(crate) fn kv(&self) -> Kv {
+        Arc::clone(&self.kv)
     }
 
     pub(crate) fn slots_in_use(&self) -> usize {
@@ -68,6 +79,9 @@ impl FakeModel {
         for segment in &plan.segments {
             self.run_segment(plan, segment, &mut output);
         }
+        for layer in 0..LAYERS {
+            plan.on_layer.iter().for_each(|hook| hook.layer_done(layer));
+        }
         for slot in &plan.released {
             assert!(self.slots.remove(slot).is_some(), "{slot:?} released but not in use");
         }
@@ -81,11 +95,12 @@ impl FakeModel {
         assert!(!segment.tokens.is_empty());
         assert_eq!(pages.len(), end.div_ceil(PAGE_TOKENS));
 
+        let mut memory = self.kv.lock().unwrap();
         let mut hash = 0;
         for position in 0..end {
             let token = slot.tokens[position];
             hash = mix(hash, token.0.into());
-            let kv = &mut self.kv[pages[position / PAGE_TOKENS].index()][position % PAGE_TOKENS];
+            let kv = &mut memory[pages[position / PAGE_TOKENS].index()][position % PAGE_TOKENS];
             if position < segment.first_position {
                 assert_eq!(*kv, hash, "KV of position {position} of {:?} is another sequence's", segment.slot);
             } else {

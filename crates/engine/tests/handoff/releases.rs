@@ -62,10 +62,11 @@ async fn a_lease_runs_out_without_a_message() {
         attempt: asked.attempt,
         prompt: Arc::clone(&asked.prompt),
         end: 99,
-        lease_ms: Some(50),
+        lease_ms: Some(400),
     };
     decode.handle.send(session, Command::PrepRecv(Box::new(call))).unwrap();
-    assert_eq!(replies.recv().await.unwrap().events.len(), 1);
+    // A session also hears how the engine is doing.
+    while replies.recv().await.unwrap().events.is_empty() {}
     assert_eq!(decode.handle.report().load.reservations, 1);
     decode.check_all_given_back().await;
     assert_eq!(decode.counters().leases_expired, 1);

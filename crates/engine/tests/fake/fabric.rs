@@ -1,0 +1,135 @@
+//! A fabric that does what a script says, and writes down what it was told.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use baton_compute::LayerHook;
+use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_engine::{ExportId, HandOff, PageOffer};
+
+use super::{Kv, mix};
+
+#[derive(Clone)]
+pub(crate) struct ScriptedFabric(Arc<Mutex<State>>);
+
+struct State {
+    kv: Kv,
+    now: Duration,
+    told: Vec<String>,
+    expected: BTreeMap<ReservationId, Expected>,
+}
+
+struct Expected {
+    prompt: Vec<TokenId>,
+    begin: usize,
+    pages: Vec<PageId>,
+    verified: usize,
+    last_arrival: Duration,
+}
+
+impl ScriptedFabric {
+    pub(crate) fn new(kv: Kv) -> Self {
+        let (now, told, expected) = (Duration::ZERO, Vec::new(), BTreeMap::new());
+        Self(Arc::new(Mutex::new(State { kv, now, told, expected })))
+    }
+
+    pub(crate) fn take_told(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().told)
+    }
+
+    pub(crate) fn set_now(&self, now: Duration) {
+        self.0.lock().unwrap().now = now;
+    }
+
+    pub(crate) fn arrive(&self, id: ReservationId, verified: usize) {
+        let mut state = self.0.lock().unwrap();
+        let now = state.now;
+        let expected = state.expected.get_mut(&id).unwrap();
+        (expected.verified, expected.last_arrival) = (verified, now);
+    }
+
+    fn tell(&self, line: String) {
+        self.0.lock().unwrap().told.push(format!("~ {line}"));
+    }
+}
+
+fn list(pages: &[PageId]) -> String {
+    let mut text = String::new();
+    pages.iter().for_each(|page| write!(text, " {page}").unwrap());
+    text
+}
+
+fn show(offer: &PageOffer) -> String {
+    let last = if offer.last { ", the last" } else { "" };
+    format!("pages {}.. of export {} in{}{last}", offer.first_index, offer.export.0, list(&offer.pages))
+}
+
+impl HandOff for ScriptedFabric {
+    fn expect(
+        &mut self,
+        id: ReservationId,
+        prompt: &[TokenId],
+        begin: usize,
+        pages: &[PageId],
+    ) -> Result<Vec<u8>, ServeError> {
+        let mut state = self.0.lock().unwrap();
+        let (prompt_tokens, last_arrival) = (prompt.to_vec(), state.now);
+        let pages_of = pages.to_vec();
+        state
+            .expected
+            .insert(id, Expected { prompt: prompt_tokens, begin, pages: pages_of, verified: begin, last_arrival });
+        drop(state);
+        self.tell(format!("expect [{begin}, {}) for reservation {id} in{}", prompt.len(), list(pages)));
+        Ok(Vec::new())
+    }
+
+    fn revoke(&mut self, id: ReservationId) -> usize {
+        let mut state = self.0.lock().unwrap();
+        let Expected { prompt, begin, pages, verified, .. } = state.expected.remove(&id).unwrap();
+        let mut hash = 0;
+        for (position, token) in prompt[..verified].iter().enumerate() {
+            hash = mix(hash, token.0.into());
+            if let Some(at) = position.checked_sub(begin) {
+                state.kv.lock().unwrap()[pages[at / PAGE_TOKENS].index()][at % PAGE_TOKENS] = hash;
+            }
+        }
+        drop(state);
+        self.tell(format!("revoke reservation {id}: {verified} verified"));
+        verified
+    }
+
+    fn last_arrival(&mut self, id: ReservationId) -> Duration {
+        self.0.lock().unwrap().expected[&id].last_arrival
+    }
+
+    /// The target is what the receiver has room for: `begin..end`.
+    fn begin_export(&mut self, id: ExportId, _: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+        let (begin, end) = std::str::from_utf8(target).unwrap().split_once("..").unwrap();
+        let room = TokenRange::new(begin.parse().unwrap(), end.parse().unwrap()).unwrap();
+        self.tell(format!("begin export {} into {room}", id.0));
+        Ok(room)
+    }
+
+    fn offer(&mut self, offer: &PageOffer) {
+        self.tell(format!("offer {}", show(offer)));
+    }
+
+    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
+        let fabric = self.clone();
+        LayerHook::new(move |layer| {
+            offers.iter().for_each(|offer| fabric.tell(format!("layer {layer} of {}", show(offer))));
+        })
+    }
+
+    fn finish_export(&mut self, id: ExportId) {
+        self.tell(format!("finish export {}", id.0));
+    }
+
+    fn close_export(&mut self, id: ExportId) {
+        self.tell(format!("close export {}", id.0));
+    }
+
+    fn count(&self, _: &mut EngineCounters) {}
+}
