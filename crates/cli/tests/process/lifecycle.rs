@@ -22,7 +22,7 @@ fn open_story(baton: &Baton) -> (Events, String) {
 /// Streams that went on after their engine's end.
 fn resumed(baton: &Baton) -> u32 {
     let metrics = get(baton.address, "/metrics").1;
-    let total = metrics.lines().find_map(|line| line.strip_prefix("baton_resumed_total "));
+    let total = metrics.lines().find_map(|line| line.strip_prefix("baton_resumed_total{reason=\"engine_lost\"} "));
     total.and_then(|total| total.parse().ok()).unwrap_or_else(|| panic!("no such metric: {metrics}"))
 }
 

@@ -42,7 +42,7 @@ async fn metrics_count_what_happened() {
         "baton_inter_token_seconds_count 1",
         "baton_request_seconds_count 1",
         r#"baton_requests_running{engine="engine-0"} 3"#,
-        r#"baton_preemptions_total{engine="engine-0"} 7"#,
+        r#"baton_preemptions_total{engine="engine-0",reason="out_of_pages"} 7"#,
         r#"baton_busy_seconds_total{engine="engine-0"} 1.5"#,
         r#"baton_kv_pages{engine="engine-0",state="used"} 10"#,
         r#"baton_kv_pages{engine="engine-0",state="cached"} 30"#,
