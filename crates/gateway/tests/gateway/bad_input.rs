@@ -36,7 +36,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("/detokenize", json!({"tokens": "x"}), Some("tokens"), "expected a list"),
         ("/detokenize", json!({}), Some("tokens"), "missing"),
     ];
-    let completions: [(&str, Value, &str); 53] = [
+    let completions: [(&str, Value, &str); 54] = [
         ("prompt", json!(7), "expected a string, a list of strings"),
         ("prompt", json!([]), "empty"),
         ("prompt", json!([[]]), "prompt[0]: the list is empty"),
