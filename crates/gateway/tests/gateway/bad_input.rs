@@ -31,7 +31,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         (CHAT, chat(json!({"top_logprobs": 3})), Some("top_logprobs"), "logprobs"),
         (CHAT, chat(json!({"logprobs": true, "top_logprobs": 21})), Some("top_logprobs"), "between 0 and 20"),
         ("/tokenize", json!({"prompt": 5}), Some("prompt"), "expected a string"),
-        ("/tokenize", json!({}), Some("messages"), "missing"),
+        ("/tokenize", json!({}), Some("prompt"), "prompt or messages is missing"),
         ("/detokenize", json!({"tokens": [5000]}), Some("tokens"), "5000"),
         ("/detokenize", json!({"tokens": "x"}), Some("tokens"), "expected a list"),
         ("/detokenize", json!({}), Some("tokens"), "missing"),
