@@ -66,6 +66,29 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim
         assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
 
 
+def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, baton):
+    """Stopped in mid-transfer, past the time D waits for KV; D's pages are others' by the time it goes on."""
+    requests = workload.bodies(workload.prompts(baton.tokens))[10:]
+    expected = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=False)]
+    with serve(tmp_path, *PAIR, "--kv-pages", "120", "--enable-prefix-cache=false") as pair:
+        (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
+        stop = threading.Timer(0.15, os.kill, (pid, signal.SIGSTOP))
+        stop.start()
+        answers = workload.run(pair.url, requests, concurrent=True)
+        stop.join()
+        assert [answer["choices"] for answer in answers] == expected
+        assert engine_metric(pair, "baton_landing_timeouts_total", "decode-0") > 0, "the stop came too late"
+        go_on = threading.Timer(1, os.kill, (pid, signal.SIGCONT))
+        go_on.start()
+        answers = workload.run(pair.url, requests, concurrent=True, arrival_seed=1)
+        go_on.join()
+        assert [answer["choices"] for answer in answers] == expected
+        before = engine_metric(pair, "baton_handoffs_received_total", "decode-0")
+        answers = workload.run(pair.url, requests, concurrent=True, arrival_seed=2)
+        assert [answer["choices"] for answer in answers] == expected
+        assert engine_metric(pair, "baton_handoffs_received_total", "decode-0") > before, "it takes part again"
+
+
 def test_clients_that_hang_up_leave_nothing_behind(tmp_path, baton, long_prompt):
     with serve(tmp_path, *PAIR, "--enable-prefix-cache=false") as pair:
 
