@@ -47,18 +47,33 @@ def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, baton, 
         assert early >= 0.7 * sent, f"{early / sent:.0%} had landed before the last layer was computed"
 
 
-@pytest.mark.parametrize("victim", ["prefill-0", "decode-0"])
-def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim):
+# (victim, killed once this counts, and this shows that it was in the middle of something)
+VICTIMS = [
+    ("prefill-0", "baton_handoffs_total", "baton_handoffs_failed_total"),
+    ("decode-0", "baton_generated_tokens_total", "baton_resumed_total"),
+]
+
+
+@pytest.mark.parametrize("victim, sign, proof", VICTIMS, ids=[row[0] for row in VICTIMS])
+def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim, sign, proof):
     prompts = workload.prompts(baton.tokens)
     requests = workload.bodies(prompts)[6:16]
     expected = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=False)]
     with serve(tmp_path, *PAIR) as pair:
         (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
-        killer = threading.Timer(0.4, os.kill, (pid, signal.SIGKILL))
+        before = pair.metric(sign)
+
+        def kill_when_busy():
+            while pair.metric(sign) == before:
+                time.sleep(0.002)
+            os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_when_busy)
         killer.start()
         answers = workload.run(pair.url, requests, concurrent=True)
         killer.join()
         assert [answer["choices"] for answer in answers] == expected
+        assert pair.metric(proof) > 0, "nothing was in flight on the engine that died"
         deadline = time.monotonic() + 30
         while sum(s.value for s in pair.samples("baton_engine_up")) < 2:
             assert time.monotonic() < deadline, "the engine did not come back"
