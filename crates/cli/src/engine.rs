@@ -68,6 +68,7 @@ fn load(args: &EngineArgs, announcer: &mut Announcer) -> Result<EngineHandle, Fa
         listener: std::net::TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?,
         advertised: None,
         shm: size.fabric == FabricMode::Auto,
+        limit_bytes_per_s: None,
     };
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{TokenId, TokenLogprobs};
+use baton_core::{ServeError, TokenId, TokenLogprobs};
 use baton_fabric::KvPool;
 use thiserror::Error;
 
@@ -54,16 +54,20 @@ impl Ticket {
 
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
-    /// One per sampling segment, in the plan's order.
+    /// One per sampling segment, in the plan's order, but for those of `failed` slots.
     pub samples: Vec<Sample>,
     /// In the plan's order.
     pub prompt_logprobs: Vec<PromptLogprob>,
+    /// Sequences that cannot go on here, sampling or not; others are not affected.
+    pub failed: Vec<(SlotId, ServeError)>,
 }
 
 impl StepOutput {
-    pub(crate) fn clear(&mut self) {
+    /// Keeps the buffers.
+    pub fn clear(&mut self) {
         self.samples.clear();
         self.prompt_logprobs.clear();
+        self.failed.clear();
     }
 }
 

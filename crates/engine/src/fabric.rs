@@ -22,6 +22,8 @@ pub struct Fabric {
     pub advertised: Option<SocketAddr>,
     /// Shared memory where both ends are on one host; without it everything goes by TCP.
     pub shm: bool,
+    /// Outgoing KV is held to this pace.
+    pub limit_bytes_per_s: Option<u64>,
 }
 
 pub(crate) struct FabricHandOff {
@@ -66,6 +68,7 @@ impl FabricHandOff {
             },
         )?;
         let sender = Sender::new(Arc::clone(pool), numerics_id.to_owned(), fabric.shm, Arc::clone(&counters))?;
+        fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
         Ok(Self {
             receiver,
             sender,

@@ -15,6 +15,7 @@ use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::fence::{FenceMark, FenceTable, FenceView};
 use crate::inbox::lock;
+use crate::pace::Pace;
 use crate::pool::KvPool;
 use crate::wire::{
     Hello, Offer, ReservationKey, ToReceiver, ToSender, Transport, VERSION, host_identity, read_message, write_message,
@@ -51,6 +52,7 @@ pub(crate) struct Origin {
     pub(crate) fences: Arc<FenceTable>,
     pub(crate) counters: Arc<FabricCounters>,
     pub(crate) shm_allowed: bool,
+    pub(crate) pace: Pace,
 }
 
 impl Link {
@@ -176,6 +178,7 @@ impl Offering {
         for job in queue {
             match job {
                 Job::Offer { reservation, fence, layer, first_index, pages } => {
+                    self.origin.pace.carry(pages.len() * self.origin.pool.block_bytes());
                     let checksums = self.sums(layer, &pages);
                     // Sums of pages that were reused meanwhile would vouch for the wrong bytes.
                     if self.origin.fences.holds(fence) {

@@ -62,6 +62,11 @@ impl KvPool {
         &self.shards
     }
 
+    /// One page of one layer, all shards.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.layout.block_bytes()).sum()
+    }
+
     pub fn addresses(&self) -> Vec<ShardAddress> {
         self.shards
             .iter()

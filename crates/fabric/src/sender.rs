@@ -12,6 +12,7 @@ use crate::error::FabricError;
 use crate::fence::{Fence, FenceTable};
 use crate::inbox::lock;
 use crate::link::{Job, Link, Origin, Outcome, Pending};
+use crate::pace::Pace;
 use crate::pool::KvPool;
 use crate::wire::{KvTarget, VERSION};
 
@@ -29,8 +30,13 @@ impl Sender {
         counters: Arc<FabricCounters>,
     ) -> Result<Self, FabricError> {
         let fences = FenceTable::new().map_err(FabricError::Memory)?;
-        let origin = Arc::new(Origin { pool, fences, counters, shm_allowed });
+        let origin = Arc::new(Origin { pool, fences, counters, shm_allowed, pace: Pace::default() });
         Ok(Self { origin, numerics_id, links: Mutex::default() })
+    }
+
+    /// From now on offers leave no faster than this, over all links together: a stand-in for a slower network.
+    pub fn limit(&self, bytes_per_s: u64) {
+        self.origin.pace.limit(bytes_per_s);
     }
 
     /// Never waits: the link connects by itself, and says through `on_outcome` if it cannot.

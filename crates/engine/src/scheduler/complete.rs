@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::{NonFiniteLogits, PromptLogprob, Sample, StepOutput};
+use baton_compute::{NonFiniteLogits, PromptLogprob, Sample, SlotId, StepOutput};
 use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent, TokenId, TokenLogprobs};
 
 use super::{Row, Scheduler, SessionEvent};
@@ -35,18 +35,25 @@ impl Scheduler {
         events: &mut Vec<SessionEvent>,
     ) -> Result<(), EngineError> {
         self.note_prompt_logprobs(rows, output.prompt_logprobs.drain(..))?;
-        for row in rows {
+        let failed: Vec<(SlotId, ServeError)> = output.failed.drain(..).collect();
+        let has_failed = |row: &Row| failed.iter().any(|(slot, _)| *slot == row.slot);
+        for (slot, error) in &failed {
+            if let Some(row) = rows.iter().find(|row| row.slot == *slot) {
+                self.fail(row.sequence, error.clone(), events);
+            }
+        }
+        for row in rows.iter().filter(|row| !has_failed(row)) {
             self.advance(now, row, events);
         }
         let mut samples = output.samples.drain(..);
-        for row in rows.iter().filter(|row| row.samples) {
+        for row in rows.iter().filter(|row| row.samples && !has_failed(row)) {
             let sample = samples.next().filter(|sample| sample.slot == row.slot);
             let Some(Sample { token, logprobs, .. }) = sample else {
                 return Err(EngineError::Results(format!("no sample for slot {}", row.slot.0)));
             };
             match token {
                 Ok(token) => self.accept(row.sequence, token, logprobs, events),
-                Err(error) => self.fail(row.sequence, error, events),
+                Err(error) => self.fail(row.sequence, not_finite(error), events),
             }
         }
         match samples.next() {
@@ -151,13 +158,16 @@ impl Scheduler {
         }
     }
 
-    /// The same tokens would give the same logits on every engine: the request fails for good, the others go on.
-    fn fail(&mut self, id: SequenceId, error: NonFiniteLogits, events: &mut Vec<SessionEvent>) {
+    /// The others go on.
+    fn fail(&mut self, id: SequenceId, error: ServeError, events: &mut Vec<SessionEvent>) {
         let Some(key) = self.sequences.get(&id).map(|sequence| sequence.request) else { return };
         if let Some(request) = self.remove_request(key, false) {
-            let error =
-                ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None };
             events.push(SessionEvent { session: key.session, event: request.failed(error) });
         }
     }
+}
+
+/// The same tokens would give the same logits on every engine.
+fn not_finite(error: NonFiniteLogits) -> ServeError {
+    ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None }
 }

@@ -63,7 +63,7 @@ impl Setup {
             landing_timeout: self.landing_timeout,
             ..EngineConfig::default()
         };
-        let fabric = Fabric { listener, advertised, shm: self.shm };
+        let fabric = Fabric { listener, advertised, shm: self.shm, limit_bytes_per_s: None };
         let handle = EngineHandle::spawn(Box::new(backend), config, Some(fabric)).unwrap();
         Node { engine: LocalEngine::new(handle.clone()), handle }
     }
