@@ -31,7 +31,9 @@ All options can stand in baton.toml under the same names (router-port = 9000); t
     Serve(Box<ServeOptions>),
 
     /// Run one engine that routers connect to (what `serve` starts as child processes)
-    #[command(after_help = "Routers must know the engine's secret: set BATON_SECRET, or use the one that is printed.")]
+    #[command(
+        after_help = "Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed."
+    )]
     Engine(Box<EngineArgs>),
 
     /// Say what this machine can do

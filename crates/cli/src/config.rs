@@ -4,12 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use baton_model::{DEFAULT_MODEL, DecoderSpec};
+use baton_protocol::Secret;
 
 use crate::failure::Failure;
 use crate::options::{EngineOptions, RouterMode, ServeOptions};
 use crate::sizing::{EngineSize, Machine};
 
 pub(crate) const DEFAULT_PORT: u16 = 8000;
+/// Where engines listen.
+const ENGINE_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const DEFAULT_DRAIN_S: u64 = 30;
 /// More are a typing error, and would be a fork bomb.
 const MAX_ENGINES: usize = 256;
@@ -23,6 +26,7 @@ pub(crate) struct ServeConfig {
     pub(crate) router_mode: RouterMode,
     pub(crate) pd_balance_factor: f64,
     pub(crate) drain_timeout: Duration,
+    pub(crate) secret: Secret,
     engine: EngineOptions,
 }
 
@@ -45,6 +49,10 @@ impl ServeConfig {
             return Err(Failure::user("--router-mode disagg needs prefill engines").hint("add --prefill 1"));
         }
         check(&options.engine)?;
+        let secret = match options.secret.given([ENGINE_HOST])? {
+            Some(secret) => secret,
+            None => Secret::random().map_err(Failure::ours)?,
+        };
         let host = options.router_host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(Self {
             model: options.model.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
@@ -54,6 +62,7 @@ impl ServeConfig {
             router_mode,
             pd_balance_factor,
             drain_timeout: Duration::from_secs(options.drain_timeout.unwrap_or(DEFAULT_DRAIN_S)),
+            secret,
             engine: options.engine,
         })
     }

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
         exit_with_parent().map_err(Failure::ours)?;
     }
     check(&args.options)?;
-    let secret = secret(args.supervised, &screen)?;
+    let secret = secret(args, &screen)?;
     let name = args.name.clone();
     let mut announcer = Announcer { supervised: args.supervised, name, screen, percent: None };
     let engine = load(args, &mut announcer)?;
@@ -107,11 +107,11 @@ async fn serve(
 }
 
 /// From the launcher, or whoever runs engines by hand; a fresh one is printed so that it can be handed on.
-fn secret(supervised: bool, screen: &Screen) -> Result<Secret, Failure> {
-    match std::env::var(Secret::ENV) {
-        Ok(secret) if !secret.is_empty() => Ok(Secret::new(secret)),
-        _ if supervised => Err(Failure::user(format!("{} is not set", Secret::ENV))),
-        _ => {
+fn secret(args: &EngineArgs, screen: &Screen) -> Result<Secret, Failure> {
+    match args.secret.given([args.listen.ip()])? {
+        Some(secret) => Ok(secret),
+        None if args.supervised => Err(Failure::user(format!("{} is not set", Secret::ENV))),
+        None => {
             let secret = Secret::random().map_err(Failure::ours)?;
             screen.print(&format!("routers need {}={}\n", Secret::ENV, secret.reveal()));
             Ok(secret)

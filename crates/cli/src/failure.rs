@@ -34,8 +34,13 @@ impl Failure {
     }
 
     /// Says which file it is about.
-    pub(crate) fn within(mut self, path: &Path) -> Self {
-        self.message = format!("{}: {}", path.display(), self.message);
+    pub(crate) fn within(self, path: &Path) -> Self {
+        self.of(path.display())
+    }
+
+    /// Says what it is about.
+    pub(crate) fn of(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
         self
     }
 

@@ -14,6 +14,7 @@ mod logging;
 mod machine;
 mod near_match;
 mod options;
+mod secret;
 mod serve;
 mod sizing;
 

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::byte_size::ByteSize;
+use crate::secret::SecretOptions;
 
 /// `baton serve`. The same names are the keys of baton.toml.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -47,6 +48,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) secret: SecretOptions,
 
     #[command(flatten)]
     #[serde(flatten)]
@@ -104,6 +109,9 @@ pub(crate) struct EngineArgs {
     /// Where routers connect; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
+
+    #[command(flatten)]
+    pub(crate) secret: SecretOptions,
 
     #[command(flatten)]
     pub(crate) options: EngineOptions,
@@ -179,6 +187,7 @@ impl ServeOptions {
             pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
             config: self.config.or(other.config),
+            secret: self.secret.or(other.secret),
             engine: self.engine.or(other.engine),
         }
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use baton_gateway::{Gateway, GatewayConfig};
 use baton_launcher::{Deployment, EnginePlan, LaunchPlan, Screen, Shutdown, Stage, launch};
 use baton_model::{ModelFiles, ModelSource};
-use baton_protocol::Secret;
 use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, Role, RoundRobin, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -119,13 +118,14 @@ fn launch_plan(config: &ServeConfig, size: &EngineSize) -> Result<LaunchPlan, Fa
         role,
         args: args(vec!["engine".into(), "--supervised".into(), format!("--name={}-{index}", role.name())])
             .chain(args(size.flags()))
+            .chain(args(vec![format!("--no-engine-auth={}", config.secret.is_none())]))
             .chain(args(vec!["--".into(), config.model.clone()]))
             .collect(),
     });
     Ok(LaunchPlan {
         program: std::env::current_exe().map_err(Failure::ours)?,
         engines: engines.collect(),
-        secret: Secret::random().map_err(Failure::ours)?,
+        secret: config.secret.clone(),
         silence: ENGINE_SILENCE,
     })
 }

@@ -23,6 +23,22 @@ impl Secret {
         Self(text.into())
     }
 
+    /// Of a deployment that trusts everybody who can reach it: sessions prove that they know there is none.
+    pub fn none() -> Self {
+        Self(String::new())
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a caller without a session may come in. Takes the same time whatever is different.
+    pub fn admits(&self, offered: Option<&[u8]>) -> bool {
+        let hash = |text: &[u8]| blake3::Hash::from(blake3::derive_key("baton http 1 deployment secret", text));
+        // Hashes compare in constant time.
+        self.is_none() || offered.is_some_and(|offered| hash(offered) == hash(self.0.as_bytes()))
+    }
+
     /// For the one place that hands it to a child.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -81,6 +97,22 @@ mod tests {
         assert_eq!(one.reveal().len(), 64);
         assert_ne!(one.reveal(), other.reveal());
         assert_eq!(format!("{one:?}"), "Secret(…)");
+    }
+
+    #[test]
+    fn callers_say_it_whole() {
+        let secret = Secret::new("s3cret");
+        let cases: [(Option<&[u8]>, bool); 5] = [
+            (Some(b"s3cret"), true),
+            (Some(b"s3cre"), false),
+            (Some(b"s3crets"), false),
+            (Some(b""), false),
+            (None, false),
+        ];
+        for (offered, admitted) in cases {
+            assert_eq!(secret.admits(offered), admitted, "{offered:?}");
+            assert!(Secret::none().admits(offered));
+        }
     }
 
     #[test]

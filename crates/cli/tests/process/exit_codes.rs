@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn bad_values_are_one_message_and_exit_code_2() {
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
         (
             &["serve", "--router-mode", "disagg"],
@@ -35,6 +35,16 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (&["serve", "--config", "/no/such.toml"], "error: /no/such.toml: No such file or directory"),
         (&["serve", "--router-host", "192.0.2.1"], "error: cannot listen on 192.0.2.1:8000"),
         (&["engine", "no/such/model"], "error: no model \"no/such/model\""),
+        (&["serve", "--secret-file", "/no/such"], "error: /no/such: No such file or directory"),
+        (&["engine", "m", "--secret-file", "/dev/null"], "error: /dev/null: the secret is empty"),
+        (
+            &["engine", "m", "--no-engine-auth", "--listen", "0.0.0.0:0"],
+            "error: --no-engine-auth is only for engines on a loopback address, not on 0.0.0.0",
+        ),
+        (
+            &["serve", "--no-engine-auth", "--secret-file", "f"],
+            "error: --secret-file and --no-engine-auth cannot both be set",
+        ),
     ];
     for (arguments, message) in cases {
         let output = run(arguments);
