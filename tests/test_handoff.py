@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,6 +20,13 @@ def engine_metric(baton, name: str, engine: str) -> float:
     values = [s.value for s in baton.samples(name) if s.labels.get("engine") == engine]
     assert len(values) == 1, f"{name} of {engine}: {values}"
     return values[0]
+
+
+def eventually(condition, what: str, seconds: float = 30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.005)
 
 
 def completion(baton, **fields) -> dict:
@@ -74,10 +83,7 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim
         killer.join()
         assert [answer["choices"] for answer in answers] == expected
         assert pair.metric(proof) > 0, "nothing was in flight on the engine that died"
-        deadline = time.monotonic() + 30
-        while sum(s.value for s in pair.samples("baton_engine_up")) < 2:
-            assert time.monotonic() < deadline, "the engine did not come back"
-            time.sleep(0.1)
+        eventually(lambda: pair.metric("baton_engine_up") == 2, "the engine came back")
         assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
 
 
@@ -104,6 +110,65 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, ba
         assert engine_metric(pair, "baton_handoffs_received_total", "decode-0") > before, "it takes part again"
 
 
+@contextmanager
+def stopped(pid: int):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+class SharedKv:
+    """The memory that an engine shares: layer by layer, page by page."""
+
+    def __init__(self, pid: int, pages: int, layers: int):
+        regions = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "memfd:baton-kv" in os.readlink(fd)]
+        self.region = max(regions, key=lambda fd: fd.stat().st_size)
+        self.pages, self.block = pages, self.region.stat().st_size // (pages * layers)
+
+    def read(self, layer: int, page: int) -> bytes:
+        with self.region.open("rb", buffering=0) as memory:
+            memory.seek((layer * self.pages + page) * self.block)
+            return memory.read(self.block)
+
+    def is_written(self, layer: int, page: int) -> bool:
+        return any(self.read(layer, page))
+
+    def flip_a_bit(self, layer: int, page: int):
+        with self.region.open("r+b", buffering=0) as memory:
+            # The exponent of a key: whoever used it would say something else.
+            memory.seek((layer * self.pages + page) * self.block + 1)
+            memory.write(bytes([self.read(layer, page)[1] ^ 0x40]))
+
+
+def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, baton, long_prompt):
+    """After it was offered, before it is read; and it does not come back from the prefill engine's cache."""
+    expected = completion(baton, prompt=long_prompt)["choices"]
+    pages, layers, last_page = 128, 6, (len(long_prompt) - 2) // 32
+    with serve(tmp_path, *PAIR, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
+        pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
+        kv = SharedKv(pids["prefill-0"], pages, layers)
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(completion(pair, prompt=long_prompt)["choices"]))
+        asking.start()
+        eventually(lambda: kv.is_written(0, 2), "the third page was begun")
+        with stopped(pids["decode-0"]):
+            eventually(lambda: kv.is_written(layers - 1, last_page), "the prompt was computed")
+            time.sleep(0.2)  # the last offers are made
+            kv.flip_a_bit(layers - 1, last_page - 1)
+        asking.join()
+        assert answers == [expected]
+        assert engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 1
+        assert engine_metric(pair, "baton_prefill_tokens_total", "decode-0") > 1, "it computed the damaged page itself"
+
+        os.kill(pids["decode-0"], signal.SIGKILL)
+        eventually(lambda: engine_metric(pair, "baton_engine_up", "decode-0") == 0, "the decode engine died")
+        eventually(lambda: engine_metric(pair, "baton_engine_up", "decode-0") == 1, "the decode engine came back")
+        assert completion(pair, prompt=long_prompt)["choices"] == expected
+        assert engine_metric(pair, "baton_kv_pages_received_total", "decode-0") > 0, "its cache was empty"
+
+
 def test_clients_that_hang_up_leave_nothing_behind(tmp_path, baton, long_prompt):
     with serve(tmp_path, *PAIR, "--enable-prefix-cache=false") as pair:
 
@@ -119,11 +184,9 @@ def test_clients_that_hang_up_leave_nothing_behind(tmp_path, baton, long_prompt)
             await asyncio.gather(*(hang_up(0.02 * i) for i in range(1, 16)))
 
         asyncio.run(crowd())
-        deadline = time.monotonic() + 15
-        while True:
-            held = sum(s.value for s in pair.samples("baton_kv_pages") if s.labels["state"] == "used")
-            held += pair.metric("baton_reservations") + pair.metric("baton_exports")
-            if held == 0:
-                break
-            assert time.monotonic() < deadline, f"{held} pages, reservations or exports are still held"
-            time.sleep(0.05)
+
+        def held():
+            pages = sum(s.value for s in pair.samples("baton_kv_pages") if s.labels["state"] == "used")
+            return pages + pair.metric("baton_reservations") + pair.metric("baton_exports")
+
+        eventually(lambda: held() == 0, "pages, reservations and exports were given back", 15)

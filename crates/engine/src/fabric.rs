@@ -10,7 +10,7 @@ use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError,
 use baton_fabric::{Export, FabricCounters, FabricError, KvPool, KvTarget, Receiver, Sender, checksum};
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::{ExportId, HandOff, PageOffer};
+use crate::handoff::{ExportId, Exported, HandOff, PageOffer};
 use crate::inbox::{Inbox, Message};
 
 const TOO_MANY_RETRY_MS: u32 = 1000;
@@ -128,7 +128,9 @@ impl HandOff for FabricHandOff {
         let inbox = Arc::clone(&self.inbox);
         let verified = move |pages: u32| (begin as usize + pages as usize * PAGE_TOKENS).min(end as usize);
         let export = self.sender.begin(&target.kv, move |outcome| {
-            let _ = inbox.push(Message::Exported(id, outcome.map(verified)));
+            let exported =
+                outcome.map(|d| Exported { verified_tokens: verified(d.verified_pages), damaged: d.damaged });
+            let _ = inbox.push(Message::Exported(id, exported));
         });
         self.exports.insert(id, Arc::new(export.map_err(to_serve_error)?));
         Ok(range)

@@ -59,6 +59,15 @@ pub struct PageOffer {
     pub last: bool,
 }
 
+/// What the receiver said of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// From the sequence's start.
+    pub verified_tokens: usize,
+    /// Some of it was not what its checksum says.
+    pub damaged: bool,
+}
+
 /// An engine by itself.
 pub struct NoHandOff;
 

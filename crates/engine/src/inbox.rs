@@ -9,7 +9,7 @@ use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
 use tokio::sync::oneshot;
 
-use crate::handoff::ExportId;
+use crate::handoff::{ExportId, Exported};
 use crate::outbox::Outbox;
 
 /// Commands that ask for something and may wait for the next step boundary, where the scheduler's own bound takes over.
@@ -25,7 +25,7 @@ pub(crate) enum Message {
     /// A sender has offered everything.
     Landed(ReservationId),
     /// How many tokens of a hand-off the receiver has verified, or why there is no answer.
-    Exported(ExportId, Result<usize, String>),
+    Exported(ExportId, Result<Exported, String>),
     /// Recount every page.
     Audit(oneshot::Sender<Result<(), Discrepancy>>),
     /// Refuse what is new, end when all is done.

@@ -21,7 +21,7 @@ pub use config::EngineConfig;
 pub use error::EngineError;
 pub use fabric::Fabric;
 pub use handle::EngineHandle;
-pub use handoff::{ExportId, HandOff, NoHandOff, PageOffer};
+pub use handoff::{ExportId, Exported, HandOff, NoHandOff, PageOffer};
 pub use local::LocalEngine;
 pub use outbox::Outbox;
 pub use scheduler::{Scheduler, SessionEvent};

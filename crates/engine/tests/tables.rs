@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_compute::{SlotId, StepPlan};
 use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
-use baton_engine::{EngineConfig, ExportId, Scheduler, SessionEvent};
+use baton_engine::{EngineConfig, ExportId, Exported, Scheduler, SessionEvent};
 use baton_protocol::{Command, PrepRecv, RemoteSend, SessionId};
 use fake::FakeModel;
 use fake::fabric::ScriptedFabric;
@@ -158,9 +158,11 @@ impl World {
                 self.fabric.arrive(reservation(number), verified.parse().unwrap());
                 self.scheduler.landed(self.now(), reservation(number));
             }
-            ["confirm", number, verified] => {
+            ["confirm", number, verified, ref rest @ ..] => {
                 let export = ExportId(number.parse().unwrap());
-                self.scheduler.exported(export, Ok(verified.parse().unwrap()), &mut events);
+                let verified_tokens = verified.parse().unwrap();
+                let exported = Exported { verified_tokens, damaged: rest.contains(&"damaged") };
+                self.scheduler.exported(export, Ok(exported), &mut events);
             }
             ["break", number] => {
                 let export = ExportId(number.parse().unwrap());

@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use baton_core::PageId;
-use baton_fabric::{KvLayout, KvPool, PageOrder, Receiver, Sender};
+use baton_fabric::{Delivered, KvLayout, KvPool, PageOrder, Receiver, Sender};
 
 const ROUNDS: usize = 7;
 const LAYERS: u32 = 16;
@@ -94,7 +94,7 @@ impl Pair {
             }
         }
         export.finish();
-        assert_eq!(outcome.recv()?, Ok(PAGES));
+        assert_eq!(outcome.recv()?, Ok(Delivered { verified_pages: PAGES, damaged: false }));
         let seconds = started.elapsed().as_secs_f64();
         self.receiver.revoke(&target);
         Ok(1.0 / seconds)

@@ -28,7 +28,7 @@ pub use checksum::{Checksum, checksum};
 pub use counters::FabricCounters;
 pub use error::FabricError;
 pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
-pub use link::Outcome;
+pub use link::{Delivered, Outcome};
 pub use pool::{KvPool, Shard, ShardAddress};
 pub use receiver::{Landed, Receiver};
 pub use region::{Region, RegionAddress, RemoteRegion};

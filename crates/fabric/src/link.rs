@@ -31,13 +31,22 @@ pub(crate) enum Job {
     Finish { reservation: ReservationKey },
 }
 
-/// What became of a hand-off: pages the receiver has verified, or why there is no answer.
-pub type Outcome = Result<u32, String>;
+/// What became of a hand-off, or why there is no answer.
+pub type Outcome = Result<Delivered, String>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// From the target's `begin` on.
+    pub verified_pages: u32,
+    /// Bytes changed after they were summed: what lies in the sender's memory is not to be trusted either.
+    pub damaged: bool,
+}
 pub(crate) type OnOutcome = Box<dyn FnOnce(Outcome) + Send>;
 
 pub(crate) struct Pending {
     pub(crate) on_outcome: OnOutcome,
     pub(crate) last_layer_done: Arc<AtomicBool>,
+    pub(crate) damaged: bool,
 }
 
 pub(crate) struct Link {
@@ -147,16 +156,18 @@ fn hear(
 ) -> io::Result<()> {
     while let Some(answer) = read_message(answers)? {
         match answer {
-            ToSender::Taken { reservation, bytes } => {
+            ToSender::Taken { reservation, bytes, damaged } => {
                 FabricCounters::add(&counters.bytes_sent, bytes);
-                let computing =
-                    lock(pending).get(&reservation).is_some_and(|p| !p.last_layer_done.load(Ordering::Acquire));
-                FabricCounters::add(&counters.bytes_sent_early, if computing { bytes } else { 0 });
+                if let Some(waiting) = lock(pending).get_mut(&reservation) {
+                    waiting.damaged |= damaged;
+                    let computing = !waiting.last_layer_done.load(Ordering::Acquire);
+                    FabricCounters::add(&counters.bytes_sent_early, if computing { bytes } else { 0 });
+                }
             }
             ToSender::Finished { reservation, verified_pages } => {
                 let waiting = lock(pending).remove(&reservation);
                 if let Some(waiting) = waiting {
-                    (waiting.on_outcome)(Ok(verified_pages));
+                    (waiting.on_outcome)(Ok(Delivered { verified_pages, damaged: waiting.damaged }));
                 }
             }
             ToSender::Welcome { .. } | ToSender::Refused { .. } => {

@@ -138,8 +138,8 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         let answer = match message {
             ToReceiver::Hello(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a second hello")),
             ToReceiver::Offer(offer) => {
-                let bytes = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
-                ToSender::Taken { reservation: offer.reservation, bytes }
+                let Taken { bytes, damaged } = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
+                ToSender::Taken { reservation: offer.reservation, bytes, damaged }
             }
             ToReceiver::Finish { reservation } => {
                 let verified_pages = shared.inboxes.verified(reservation);
@@ -177,14 +177,21 @@ fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String>
     Ok(Box::new(TcpSource::new(hello)))
 }
 
-/// Copies what is expected, skips what is not. Returns the bytes that were verified.
+#[derive(Default)]
+struct Taken {
+    /// Verified.
+    bytes: u64,
+    damaged: bool,
+}
+
+/// Copies what is expected, skips what is not.
 fn take(
     offer: &Offer,
     source: &mut dyn BlockSource,
     input: &mut dyn Read,
     connection: &Arc<TcpStream>,
     shared: &Shared,
-) -> io::Result<u64> {
+) -> io::Result<Taken> {
     let started = Instant::now();
     let layers = shared.pool.layout().layers;
     if offer.layer >= layers || offer.checksums.len() != offer.pages.len() * source.shards().len() {
@@ -195,7 +202,7 @@ fn take(
         Some(slot) => slot.filled_by(connection),
         None => FabricCounters::add(&shared.counters.unknown_offers, 1),
     }
-    let mut verified_bytes = 0;
+    let mut taken = Taken::default();
     for (at, (page, sums)) in offer.pages.iter().zip(offer.checksums.chunks(source.shards().len())).enumerate() {
         let block = Block { layer: offer.layer, page: *page, sums };
         // Held for one block. Should the sender stop in the middle of it, `revoke` closes the connection.
@@ -207,6 +214,7 @@ fn take(
         let (Some(inbox), Some((slot, _))) = (&mut inbox, expected) else { continue };
         if !good {
             FabricCounters::add(&shared.counters.checksum_failures, 1);
+            taken.damaged = true;
             inbox.unmark(slot, offer.layer);
         } else if !source.fence_holds(offer.fence) {
             FabricCounters::add(&shared.counters.stale_blocks, 1);
@@ -214,13 +222,13 @@ fn take(
         } else {
             inbox.mark(slot, offer.layer);
             expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
-            verified_bytes += source.block_bytes() as u64;
+            taken.bytes += source.block_bytes() as u64;
             FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layers));
         }
     }
-    FabricCounters::add(&shared.counters.bytes_received, verified_bytes);
+    FabricCounters::add(&shared.counters.bytes_received, taken.bytes);
     FabricCounters::add(&shared.counters.copy_us, started.elapsed().as_micros() as u64);
-    Ok(verified_bytes)
+    Ok(taken)
 }
 
 fn random_key() -> io::Result<u64> {

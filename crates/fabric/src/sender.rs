@@ -49,7 +49,8 @@ impl Sender {
         let fence = self.origin.fences.open().ok_or(FabricError::TooMany)?;
         let link = self.link(target.address)?;
         let last_layer_done = Arc::new(AtomicBool::new(false));
-        let pending = Pending { on_outcome: Box::new(on_outcome), last_layer_done: last_layer_done.clone() };
+        let pending =
+            Pending { on_outcome: Box::new(on_outcome), last_layer_done: last_layer_done.clone(), damaged: false };
         link.expect_outcome(target.reservation, pending);
         Ok(Export { link, fence, target: target.clone(), last_layer_done, layers: self.origin.pool.layout().layers })
     }

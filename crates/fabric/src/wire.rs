@@ -12,7 +12,7 @@ use crate::layout::KvLayout;
 use crate::pool::ShardAddress;
 use crate::region::RegionAddress;
 
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// An offer of a whole context of tiny pages stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
@@ -80,10 +80,22 @@ pub(crate) struct Offer {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToSender {
-    Welcome { transport: Transport },
-    Refused { reason: String },
-    Taken { reservation: ReservationKey, bytes: u64 },
-    Finished { reservation: ReservationKey, verified_pages: u32 },
+    Welcome {
+        transport: Transport,
+    },
+    Refused {
+        reason: String,
+    },
+    /// `damaged`: a block was not what its checksum says.
+    Taken {
+        reservation: ReservationKey,
+        bytes: u64,
+        damaged: bool,
+    },
+    Finished {
+        reservation: ReservationKey,
+        verified_pages: u32,
+    },
 }
 
 pub(crate) fn write_message(out: &mut impl Write, message: &impl Serialize) -> io::Result<()> {

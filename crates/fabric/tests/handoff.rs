@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver as Channel, channel};
 use std::time::Duration;
 
 use baton_core::PageId;
-use baton_fabric::{FabricCounters, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, Receiver, Sender};
+use baton_fabric::{Delivered, FabricCounters, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, Receiver, Sender};
 
 const LAYERS: u32 = 3;
 const HEADS: u32 = 4;
@@ -83,6 +83,10 @@ fn pair(from_shards: u32, to_shards: u32, shm: bool) -> Pair {
     Pair { from, to, sender, receiver, landed }
 }
 
+fn delivered(verified_pages: u32) -> Outcome {
+    Ok(Delivered { verified_pages, damaged: false })
+}
+
 fn outcome_channel() -> (impl FnOnce(Outcome) + Send, Channel<Outcome>) {
     let (tell, outcome) = channel();
     (move |o| tell.send(o).unwrap(), outcome)
@@ -105,7 +109,7 @@ fn every_transport_and_sharding_delivers() {
             }
             export.finish();
             let label = format!("shm {shm}, {from_shards} → {to_shards} shards");
-            assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), Ok(3), "{label}");
+            assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(3), "{label}");
             assert_eq!(pair.landed.recv_timeout(TIMEOUT).unwrap().verified_pages, 3);
             assert!(ours.iter().zip(theirs).all(|(ours, theirs)| holds(&pair.to.pool, *ours, theirs)), "{label}");
             assert_eq!(pair.receiver.revoke(&target), 70);
@@ -130,7 +134,7 @@ fn pages_the_receiver_has_do_not_travel_and_are_not_touched() {
         export.layer_done(layer, 0, &[PageId(0), PageId(1), PageId(2)], true);
     }
     export.finish();
-    assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), Ok(1));
+    assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(1));
     assert!(holds(&pair.to.pool, PageId(5), PageId(2)) && holds(&pair.to.pool, PageId(4), PageId(4)));
 }
 
@@ -149,7 +153,7 @@ fn nothing_is_written_after_revoke() {
             export.layer_done(layer, 0, &[PageId(2)], true);
         }
         export.finish();
-        assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), Ok(0));
+        assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(0));
         assert!(holds(&pair.to.pool, PageId(6), PageId(6)), "the page belongs to someone else by now");
         assert!(FabricCounters::get(&pair.to.counters.unknown_offers) > 0);
     }

@@ -159,6 +159,13 @@ impl PageLedger {
         }
     }
 
+    /// Whatever is cached of `tokens` from page `from` on, and below it, will not be matched again.
+    pub fn forget(&mut self, tokens: &[TokenId], from: usize) -> usize {
+        let Some(cache) = &mut self.cache else { return 0 };
+        let doubted = cache.path(tokens).nth(from);
+        doubted.map_or(0, |page| cache.forget(page, &mut self.pool))
+    }
+
     pub fn release(&mut self, mut table: PageTable) {
         // Last page first: the next sequence takes a released one's pages in their old order.
         for page in table.pages.drain(..).rev() {

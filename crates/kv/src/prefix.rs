@@ -121,6 +121,24 @@ impl PrefixCache {
         count
     }
 
+    /// Drops `page` and all that is cached below it; tables that hold any of them keep it. Returns how many were dropped.
+    pub(crate) fn forget(&mut self, page: PageId, pool: &mut PagePool) -> usize {
+        let mut doomed = vec![page];
+        let mut next = 0;
+        while let Some(&page) = doomed.get(next) {
+            doomed.extend_from_slice(&self.nodes[page.index()].children);
+            next += 1;
+        }
+        // Children come after their parents: backwards, every one is a leaf when its turn comes.
+        for &page in doomed.iter().rev() {
+            let node = &self.nodes[page.index()];
+            self.evictable.remove(&(node.last_use, page));
+            self.detach(page);
+            pool.let_go(page);
+        }
+        doomed.len()
+    }
+
     /// The first table took this cached page.
     pub(crate) fn mark_used(&mut self, page: PageId) {
         let node = &mut self.nodes[page.index()];
@@ -163,13 +181,13 @@ impl PrefixCache {
 
     fn detach(&mut self, leaf: PageId) {
         let node = &mut self.nodes[leaf.index()];
+        self.idle -= usize::from(node.state == NodeState::Idle);
         node.state = NodeState::Absent;
         let (parent, key) = (node.parent.take(), node.key);
         if let Ok(at) = self.position(parent, &key) {
             self.children_mut(parent).remove(at);
         }
         self.cached -= 1;
-        self.idle -= 1;
         if let Some(parent) = parent {
             let node = &self.nodes[parent.index()];
             if node.children.is_empty() && node.state == NodeState::Idle {

@@ -44,7 +44,7 @@ fn run(seed: u64) -> u64 {
 
     for command in 0..COMMANDS {
         let at = random.below(running.len().max(1) as u64) as usize;
-        match random.below(10) {
+        match random.below(11) {
             0..4 => {
                 let tokens = random.tokens();
                 let mut table = ledger.match_prefix(&tokens);
@@ -73,7 +73,15 @@ fn run(seed: u64) -> u64 {
                 ledger.insert(&sequence.tokens, &sequence.table);
                 reference.insert(sequence);
             }
-            7..9 if !running.is_empty() => ledger.release(running.swap_remove(at).table),
+            7 => {
+                let (tokens, from) = (random.tokens(), random.below(4) as usize);
+                assert_eq!(
+                    ledger.forget(&tokens, from),
+                    reference.forget(&tokens, from),
+                    "seed {seed}, command {command}"
+                );
+            }
+            8..10 if !running.is_empty() => ledger.release(running.swap_remove(at).table),
             _ => {
                 let count = random.below(4) as usize;
                 let expected = (0..count).take_while(|_| reference.evict(&used_pages(&running))).count();
@@ -137,6 +145,14 @@ impl Reference {
         let Some((at, _)) = evictable.min_by_key(|(_, entry)| (entry.last_use, entry.page)) else { return false };
         self.entries.remove(at);
         true
+    }
+
+    /// Drops the entry that ends `from` pages into `tokens` and one page more, and all that continue it.
+    fn forget(&mut self, tokens: &[TokenId], from: usize) -> usize {
+        let Some(prefix) = tokens.get(..(from + 1) * PAGE_TOKENS) else { return 0 };
+        let before = self.entries.len();
+        self.entries.retain(|entry| !entry.tokens.starts_with(prefix));
+        before - self.entries.len()
     }
 
     /// An attempt to grow that failed on pages pinned from below has evicted what it could.

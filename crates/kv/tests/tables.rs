@@ -87,6 +87,7 @@ impl World {
                 answer.split(" | ").last().unwrap_or_default().to_owned()
             }
             ["evict", count] => self.ledger.evict(count.parse().unwrap()).to_string(),
+            ["forget", text, from] => self.ledger.forget(&tokens(text), from.parse().unwrap()).to_string(),
             ["cached", text] => join(&self.ledger.cached_prefix(&tokens(text))),
             ["state"] => format!("{} / {}", self.ledger.pages_free(), self.ledger.pages_cached()),
             ["reserved"] => self.ledger.pages_reserved().to_string(),

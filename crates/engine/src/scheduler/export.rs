@@ -11,7 +11,7 @@ use baton_kv::pages_for;
 use baton_protocol::{RemoteSend, SessionId};
 
 use super::{Scheduler, SessionEvent};
-use crate::handoff::{ExportId, PageOffer};
+use crate::handoff::{ExportId, Exported, PageOffer};
 use crate::request::{ActiveRequest, PromptProgress};
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
@@ -130,18 +130,25 @@ impl Scheduler {
         export.confirmed_by = Some(now + self.limits.delivery_timeout);
     }
 
-    /// What became of a hand-off: how many tokens, from the sequence's start, the receiver has verified.
-    pub fn exported(&mut self, id: ExportId, outcome: Result<usize, String>, events: &mut Vec<SessionEvent>) {
+    /// What became of a hand-off.
+    pub fn exported(&mut self, id: ExportId, outcome: Result<Exported, String>, events: &mut Vec<SessionEvent>) {
         let of = |request: &ActiveRequest| request.export.as_ref().is_some_and(|export| export.id == id);
         let Some(key) = self.requests.iter().find(|(_, request)| of(request)).map(|(&key, _)| key) else { return };
         match outcome {
-            Ok(verified) => self.end_export(key, verified, events),
+            Ok(exported) => self.end_export(key, exported, events),
             Err(reason) => self.fail_export(key, format!("the hand-off broke off: {reason}"), events),
         }
     }
 
-    fn end_export(&mut self, key: RequestKey, verified: usize, events: &mut Vec<SessionEvent>) {
-        let Some(ActiveRequest { asked, export: Some(export), .. }) = self.remove_request(key, true) else { return };
+    fn end_export(&mut self, key: RequestKey, exported: Exported, events: &mut Vec<SessionEvent>) {
+        let Exported { verified_tokens: verified, damaged } = exported;
+        let Some(ActiveRequest { asked, export: Some(export), .. }) = self.remove_request(key, !damaged) else {
+            return;
+        };
+        if damaged {
+            // It may have been cached before: offered once more it would be summed anew, and pass.
+            self.ledger.forget(&asked.prompt, verified / PAGE_TOKENS);
+        }
         let verified = verified.min(export.range.end() as usize).saturating_sub(export.range.begin() as usize);
         let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens: verified as u32 };
         events.push(SessionEvent { session: key.session, event: EngineEvent::Sent(sent) });

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton_core::{EngineCounters, RequestId};
-use baton_engine::{EngineConfig, Scheduler, SessionEvent};
+use baton_engine::{EngineConfig, Exported, Scheduler, SessionEvent};
 use baton_protocol::{Command, SessionId};
 
 use crate::callers::Job;
@@ -130,7 +130,10 @@ impl World {
             for answer in answers {
                 match answer {
                     Answer::Landed(id) => self.nodes[node].scheduler.landed(self.now, id),
-                    Answer::Exported(id, outcome) => self.nodes[node].scheduler.exported(id, outcome, &mut heard),
+                    Answer::Exported(id, outcome) => {
+                        let outcome = outcome.map(|verified_tokens| Exported { verified_tokens, damaged: false });
+                        self.nodes[node].scheduler.exported(id, outcome, &mut heard);
+                    }
                 }
             }
             events.extend(heard.drain(..).map(|event| (node, event)));
