@@ -31,9 +31,11 @@ All options can stand in baton.toml under the same names (router-port = 9000); t
     Serve(Box<ServeOptions>),
 
     /// Run one engine that routers connect to (what `serve` starts as child processes)
-    #[command(
-        after_help = "Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed."
-    )]
+    #[command(after_help = "Examples:
+  baton engine storyteller-11m --listen 10.0.0.5:7000   an engine that routers on other hosts can reach
+  baton engine --mock prefill-ms=200,decode-ms=20       one without a model, for measuring routers
+
+Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed.")]
     Engine(Box<EngineArgs>),
 
     /// Say what this machine can do

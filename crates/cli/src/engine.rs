@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use crate::config::{check, engine_size};
 use crate::failure::Failure;
 use crate::machine;
+use crate::mock;
 use crate::options::{DtypeOption, EngineArgs, FabricMode};
 use crate::sizing::Machine;
 
@@ -28,14 +29,18 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     let secret = secret(args, &screen)?;
     let name = args.name.clone();
     let mut announcer = Announcer { supervised: args.supervised, name, screen, percent: None };
-    let engine = load(args, &mut announcer)?;
+    let engine = match (&args.mock, &args.model) {
+        (Some(mock), _) => mock::load(args, mock)?,
+        (None, Some(model)) => load(args, model, &mut announcer)?,
+        (None, None) => return Err(Failure::user("no model is named")),
+    };
     // Sessions are a few sockets; the cores belong to the step loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     runtime.block_on(serve(args, secret, engine, announcer))
 }
 
-fn load(args: &EngineArgs, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
-    let source = ModelSource::resolve(&args.model).map_err(Failure::user)?;
+fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
+    let source = ModelSource::resolve(model).map_err(Failure::user)?;
     announcer.progress(0.0, "opening the model");
     let model = Arc::new(Model::open(&source).map_err(Failure::user)?);
     let machine = Machine { cores: machine::cores(), memory: machine::memory() };

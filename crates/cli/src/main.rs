@@ -12,6 +12,7 @@ mod engine;
 mod failure;
 mod logging;
 mod machine;
+mod mock;
 mod near_match;
 mod options;
 mod secret;

@@ -104,7 +104,12 @@ pub(crate) struct EngineOptions {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArgs {
     /// A bundled model, a directory with config.json and *.safetensors, or one .safetensors file
-    pub(crate) model: String,
+    #[arg(required_unless_present = "mock")]
+    pub(crate) model: Option<String>,
+
+    /// Compute nothing, at a speed and with faults of your choice: decode-ms=20,error-rate=0.01 (all: docs/mock.md)
+    #[arg(long, value_name = "KEY=VALUE,…", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) mock: Option<String>,
 
     /// Where routers connect; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]

@@ -56,6 +56,20 @@ fn bad_values_are_one_message_and_exit_code_2() {
 }
 
 #[test]
+fn mistyped_mock_options_are_named() {
+    for (mock, message) in [
+        ("prefil-ms=1", "error: there is no mock option \"prefil-ms\"\nhint: did you mean prefill-ms?"),
+        ("colour=red", "error: there is no mock option \"colour\"\nhint: there are prefill-ms, "),
+        ("decode-ms=fast", "error: mock option decode-ms must be a number from 0 to 3600000, not \"fast\""),
+        ("some/model", "error: \"some/model\" is not a mock option"),
+    ] {
+        let output = run(&["engine", "--mock", mock]);
+        assert_eq!(output.status.code(), Some(2), "{mock}");
+        assert!(stderr(&output).contains(message), "{mock}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

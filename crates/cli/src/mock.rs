@@ -1,0 +1,85 @@
+//! `baton engine --mock`: an engine without a model, over the tokenizer of one.
+
+use std::sync::Arc;
+
+use baton_core::TokenId;
+use baton_engine::{EngineConfig, EngineHandle, Fabric};
+use baton_mock::{MockBackend, MockConfig, MockConfigError, MockSize, Vocabulary};
+use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
+use baton_text::Tokenizer;
+
+use crate::byte_size::ByteSize;
+use crate::failure::Failure;
+use crate::near_match::near_matches;
+use crate::options::{EngineArgs, EngineOptions, FabricMode};
+
+/// What a mock is called unless it stands in for a model.
+const NAME: &str = "mock";
+/// Two million tokens: more than any load that one machine makes.
+const KV_PAGES: usize = 1 << 16;
+
+pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failure> {
+    let config = parse(mock)?;
+    let (model, vocabulary) = stand_in(args.model.as_deref(), &config)?;
+    let options = &args.options;
+    let size = MockSize {
+        kv_pages: kv_pages(options, &config),
+        step_tokens: options.step_tokens.unwrap_or(512),
+        max_slots: options.max_slots.unwrap_or(256),
+    };
+    let backend = MockBackend::new(config, size, Arc::new(vocabulary)).map_err(Failure::user)?;
+    let fabric = Fabric {
+        listener: std::net::TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?,
+        advertised: None,
+        shm: options.fabric.unwrap_or_default() == FabricMode::Auto,
+        limit_bytes_per_s: backend.transfer_bytes_per_s(),
+    };
+    let config = EngineConfig {
+        model,
+        prefix_cache: options.enable_prefix_cache.unwrap_or(true),
+        step_tokens: size.step_tokens,
+        max_running: size.max_slots,
+        max_waiting: options.max_waiting.unwrap_or(1024),
+        ..EngineConfig::default()
+    };
+    EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
+}
+
+fn parse(mock: &str) -> Result<MockConfig, Failure> {
+    mock.parse().map_err(|error| {
+        let failure = Failure::user(&error);
+        match error {
+            MockConfigError::UnknownKey(key) => match near_matches(&key, MockConfig::KEYS)[..] {
+                [] => failure.hint(format!("there are {}", MockConfig::KEYS.join(", "))),
+                ref near => failure.hint(format!("did you mean {}?", near.join(" or "))),
+            },
+            MockConfigError::NotAPair(_) => failure.hint("a model is named before --mock"),
+            _ => failure,
+        }
+    })
+}
+
+/// The name and the tokens of the model it stands in for.
+fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabulary), Failure> {
+    let source = ModelSource::resolve(model.unwrap_or(DEFAULT_MODEL)).map_err(Failure::user)?;
+    let files = ModelFiles::open(&source).map_err(Failure::user)?;
+    let tokenizer = Tokenizer::from_json(files.tokenizer().map_err(Failure::user)?).map_err(Failure::user)?;
+    let tokens = tokenizer.vocabulary();
+    let size = config.shape.vocab.unwrap_or(files.decoder().map_err(Failure::user)?.vocab as u32);
+    let visible = |id: u32| {
+        let text = std::str::from_utf8(tokens.bytes(TokenId(id))).ok()?;
+        let shows = !tokens.is_special(TokenId(id)) && text.contains(char::is_alphanumeric);
+        shows.then(|| (TokenId(id), text.to_owned()))
+    };
+    let vocabulary = Vocabulary::new(size, (0..tokens.len() as u32).filter_map(visible))
+        .ok_or_else(|| Failure::user("no token of this tokenizer is a word"))?;
+    Ok((model.map_or_else(|| NAME.to_owned(), |_| files.name().to_owned()), vocabulary))
+}
+
+fn kv_pages(options: &EngineOptions, config: &MockConfig) -> usize {
+    match (options.kv_pages, options.kv_memory) {
+        (Some(pages), _) => pages,
+        (None, Some(ByteSize(bytes))) => ((bytes / MockBackend::page_bytes(config)) as usize).max(1),
+        (None, None) => KV_PAGES,
+    }
+}

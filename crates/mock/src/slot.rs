@@ -1,0 +1,115 @@
+//! One sequence on a mock: which tokens it has, what follows them, and whether the KV it is given is its own.
+
+use std::sync::Arc;
+
+use baton_compute::{ComputeError, InputToken, SamplerSpec};
+use baton_core::{Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
+
+use crate::history::{History, mix};
+use crate::kv::MockKv;
+use crate::vocabulary::Vocabulary;
+
+pub(crate) struct Slot {
+    pub(crate) sampler: Arc<SamplerSpec>,
+    /// Those it was admitted with, and what was sampled since.
+    outputs: Vec<TokenId>,
+    /// Of the tokens `[0, computed)`.
+    history: History,
+    computed: usize,
+    /// Tokens to sample before it fails.
+    doomed_after: Option<usize>,
+}
+
+impl Slot {
+    pub(crate) fn new(sampler: &Arc<SamplerSpec>, doomed_after: Option<u32>) -> Self {
+        Self {
+            sampler: Arc::clone(sampler),
+            outputs: sampler.outputs.clone(),
+            history: History::default(),
+            computed: 0,
+            doomed_after: doomed_after.map(|after| sampler.outputs.len() + after as usize),
+        }
+    }
+
+    pub(crate) fn token(&self, position: usize) -> Option<TokenId> {
+        let prompt = &self.sampler.prompt;
+        prompt.get(position).or_else(|| self.outputs.get(position.checked_sub(prompt.len())?)).copied()
+    }
+
+    /// Reads what was computed before `first_position`: all of it when it came from elsewhere (a cache, another engine), else
+    /// its last position.
+    pub(crate) fn attend(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) -> Result<(), ServeError> {
+        if first_position == self.computed {
+            let holds = first_position == 0 || kv.holds(place(pages, first_position - 1), self.history);
+            return if holds { Ok(()) } else { Err(foreign_kv(first_position - 1)) };
+        }
+        (self.history, self.computed) = (History::default(), 0);
+        for position in 0..first_position {
+            let Some(token) = self.token(position) else { return Err(foreign_kv(position)) };
+            self.history = self.history.then(token);
+            if !kv.holds(place(pages, position), self.history) {
+                return Err(foreign_kv(position));
+            }
+        }
+        self.computed = first_position;
+        Ok(())
+    }
+
+    /// Computes one more position.
+    pub(crate) fn append(&mut self, input: InputToken, pages: &[PageId], kv: &MockKv) -> Result<(), ComputeError> {
+        let expected = self.token(self.computed);
+        match (input, expected) {
+            (InputToken::LastSampled, Some(token)) => self.history = self.history.then(token),
+            (InputToken::Known(token), Some(expected)) if token == expected => {
+                self.history = self.history.then(token);
+            }
+            _ => {
+                let position = self.computed;
+                return Err(ComputeError::Contract(format!("{input:?} at position {position}, not {expected:?}")));
+            }
+        }
+        kv.write(place(pages, self.computed), self.history);
+        self.computed += 1;
+        Ok(())
+    }
+
+    /// The step that samples, or the last one of a prompt from which nothing is sampled here, is the one that fails.
+    pub(crate) fn check_doom(&self, samples: bool) -> Result<(), ServeError> {
+        let due =
+            |after: usize| if samples { self.outputs.len() >= after } else { self.computed >= self.prompt_tokens() };
+        match self.doomed_after {
+            Some(after) if due(after) => {
+                Err(ServeError::engine("the mock engine fails this request, as it was told to"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn sample(&mut self, vocabulary: &Vocabulary, output_tokens: Option<u32>) -> TokenId {
+        let SamplerSpec { params, choice, min_tokens, stop_tokens, .. } = &*self.sampler;
+        let said_all = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);
+        let token = match stop_tokens.first() {
+            Some(&stop) if said_all => stop,
+            _ => {
+                let draw = if params.temperature == 0.0 { 0 } else { mix(params.seed, choice.0.into()) };
+                vocabulary.next(self.history, draw, stop_tokens).token
+            }
+        };
+        self.outputs.push(token);
+        token
+    }
+
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.sampler.prompt.len()
+    }
+}
+
+fn place(pages: &[PageId], position: usize) -> (PageId, usize) {
+    (pages[position / PAGE_TOKENS], position % PAGE_TOKENS)
+}
+
+/// Not to be retried: it is a bug, and a second try would hide it.
+fn foreign_kv(position: usize) -> ServeError {
+    let message = format!("the KV at position {position} is not that of this request's tokens");
+    ServeError { fault: Fault::Engine, retry: Retry::Never, message, param: None }
+}

@@ -1,0 +1,115 @@
+//! The tokens a mock may say.
+
+use baton_core::{Candidate, TokenId, TokenLogprobs};
+
+use crate::history::{History, mix};
+
+/// Tokens that are whole, visible text: a stream of them has one piece of text per token.
+pub struct Vocabulary {
+    size: u32,
+    words: Vec<Word>,
+    digest: u64,
+}
+
+struct Word {
+    token: TokenId,
+    /// With its quotes.
+    json: Box<str>,
+}
+
+impl Vocabulary {
+    /// `size` tokens are understood, `words` (token and text) are said. `None` when there is no word.
+    pub fn new(size: u32, words: impl IntoIterator<Item = (TokenId, String)>) -> Option<Self> {
+        let understood = |(token, _): &(TokenId, String)| token.0 < size;
+        let words: Vec<Word> = words
+            .into_iter()
+            .filter(understood)
+            .map(|(token, text)| Word { token, json: serde_json::Value::String(text).to_string().into() })
+            .collect();
+        let digest = words.iter().fold(size.into(), |digest, word| mix(digest, word.token.0.into()));
+        (!words.is_empty()).then_some(Self { size, words, digest })
+    }
+
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Mocks with equal digests say the same.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// What follows a history: always the same for the same `draw`, and never one of `avoid`.
+    pub(crate) fn next(&self, history: History, draw: u64, avoid: &[TokenId]) -> Said {
+        let first = (history.derive(draw) % self.words.len() as u64) as usize;
+        let allowed = |&at: &usize| !avoid.contains(&self.words[at].token);
+        let at = (first..self.words.len()).chain(0..first).find(allowed).unwrap_or(first);
+        Said { token: self.words[at].token, word: at }
+    }
+
+    pub(crate) fn json(&self, said: Said) -> &str {
+        &self.words[said.word].json
+    }
+
+    /// Which token some text stands for, when nobody tokenizes it.
+    pub(crate) fn token_for(&self, text: &[u8]) -> TokenId {
+        let hash = text.iter().fold(0, |hash, &byte| mix(hash, byte.into()));
+        self.words[(hash % self.words.len() as u64) as usize].token
+    }
+
+    /// Half of what is left goes to each next candidate; the token that was said is the first.
+    pub(crate) fn logprobs(&self, token: TokenId, top: u32) -> TokenLogprobs {
+        let logprob = |rank: usize| -(rank as f32 + 1.0) * std::f32::consts::LN_2;
+        let others = self.words.iter().map(|word| word.token).filter(|&other| other != token);
+        let ranked = std::iter::once(token).chain(others).take(top as usize).enumerate();
+        let top = ranked.map(|(rank, token)| Candidate { token, logprob: logprob(rank) }).collect();
+        TokenLogprobs { chosen: logprob(0), top }
+    }
+}
+
+/// A token and where its text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) token: TokenId,
+    word: usize,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn words(count: u32) -> Vocabulary {
+        Vocabulary::new(count, (0..count).map(|id| (TokenId(id), format!(" w{id}")))).unwrap()
+    }
+
+    #[test]
+    fn the_same_history_says_the_same_and_others_do_not() {
+        let vocabulary = words(1000);
+        let history = History::of(&[TokenId(1), TokenId(2)]);
+        let said = vocabulary.next(history, 0, &[]);
+        assert_eq!(said, vocabulary.next(History::of(&[TokenId(1)]).then(TokenId(2)), 0, &[]));
+        assert_ne!(said, vocabulary.next(history, 1, &[]));
+        assert_ne!(said, vocabulary.next(History::of(&[TokenId(2), TokenId(1)]), 0, &[]));
+        assert_ne!(said, vocabulary.next(history, 0, &[said.token]));
+        assert_eq!(vocabulary.json(said), format!("\" w{}\"", said.token));
+    }
+
+    #[test]
+    fn only_words_it_understands_are_said() {
+        let pairs = [(TokenId(3), "a".to_owned()), (TokenId(9), "b".to_owned())];
+        let vocabulary = Vocabulary::new(5, pairs).unwrap();
+        for draw in 0..20 {
+            assert_eq!(vocabulary.next(History::default(), draw, &[]).token, TokenId(3));
+        }
+        assert!(Vocabulary::new(5, [(TokenId(9), String::new())]).is_none());
+    }
+
+    #[test]
+    fn logprobs_are_a_distribution_led_by_what_was_said() {
+        let found = words(10).logprobs(TokenId(7), 4);
+        assert_eq!(found.top.iter().map(|candidate| candidate.token.0).collect::<Vec<_>>(), [7, 0, 1, 2]);
+        assert_eq!(found.chosen, found.top[0].logprob);
+        assert!(found.top.windows(2).all(|pair| pair[0].logprob > pair[1].logprob));
+        assert!(found.top.iter().map(|candidate| candidate.logprob.exp()).sum::<f32>() < 1.0);
+    }
+}

@@ -1,0 +1,81 @@
+//! Mock engines, requests and what they say.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use baton_core::{
+    Attempt, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId, TokenRange,
+};
+use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
+use baton_mock::{MockBackend, MockSize, Vocabulary};
+use baton_protocol::{Engine, TokenStream};
+
+pub(crate) const VOCAB: u32 = 500;
+
+pub(crate) struct Mock {
+    pub(crate) handle: EngineHandle,
+    pub(crate) engine: LocalEngine,
+}
+
+/// `config` as on the command line.
+pub(crate) fn mock(config: &str) -> Mock {
+    mock_with(config, 400)
+}
+
+pub(crate) fn mock_with(config: &str, kv_pages: usize) -> Mock {
+    let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
+    let vocabulary = Arc::new(Vocabulary::new(VOCAB, words).unwrap());
+    let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64 };
+    let backend = MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap();
+    let fabric = Fabric {
+        listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        advertised: None,
+        shm: true,
+        limit_bytes_per_s: backend.transfer_bytes_per_s(),
+    };
+    let handle = EngineHandle::spawn(Box::new(backend), EngineConfig::default(), Some(fabric)).unwrap();
+    Mock { engine: LocalEngine::new(handle.clone()), handle }
+}
+
+pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        id: RequestId(id),
+        attempt: Attempt(0),
+        prompt: (0..prompt_tokens as u32).map(|at| TokenId((at * 7 + id as u32 * 131) % VOCAB)).collect(),
+        outputs: vec![Vec::new()],
+        ended: vec![false],
+        sampling: SamplingParams::greedy(),
+        limits: Limits { max_tokens, min_tokens: 0, stop_tokens: vec![TokenId(2)] },
+        logprobs: None,
+        prompt_logprobs: None,
+    }
+}
+
+/// What the first choice says, or why it does not.
+pub(crate) async fn read(mut stream: TokenStream) -> Result<Vec<TokenId>, (Vec<TokenId>, ServeError)> {
+    let mut tokens = Vec::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            EngineEvent::Token(event) if event.choice.0 == 0 => tokens.push(event.token),
+            EngineEvent::Failed(event) => return Err((tokens, event.error)),
+            _ => {}
+        }
+    }
+    Ok(tokens)
+}
+
+pub(crate) async fn generate(
+    mock: &Mock,
+    request: GenerateRequest,
+) -> Result<Vec<TokenId>, (Vec<TokenId>, ServeError)> {
+    read(mock.engine.start_generate(request, None).await.unwrap()).await
+}
+
+pub(crate) async fn hand_over(prefill: &Mock, decode: &Mock, request: GenerateRequest) -> Vec<TokenId> {
+    let end = request.prompt.len() as u32 - 1;
+    let reservation = decode.engine.prep_recv(&request, end).await.unwrap();
+    let range = TokenRange::new(reservation.matched, end).unwrap();
+    let sent = prefill.engine.remote_send(&request, &reservation, range).await.unwrap();
+    assert_eq!(sent.verified_tokens as usize, range.len());
+    read(decode.engine.start_generate(request, Some((reservation, Some(sent)))).await.unwrap()).await.unwrap()
+}

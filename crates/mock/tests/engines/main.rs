@@ -1,0 +1,8 @@
+//! Mocks under the real scheduler, sessions and fabric.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod faults;
+mod fleet;
+mod foreign_kv;
+mod handoff;
+mod speed;
