@@ -145,6 +145,19 @@ def test_sampling_fields_change_the_answer(client):
     assert client.completions.create(**options).choices[0].text == plain
 
 
+def test_a_stop_string_ends_its_choice_alone(client, baton):
+    options = dict(model=MODEL, prompt="Once upon a time", temperature=1, seed=5, n=2, max_tokens=300)
+    unstopped = client.completions.create(**options, extra_body=dict(ignore_eos=True))
+    first, second = (choice.text for choice in unstopped.choices)
+    stop = next(first[at : at + 8] for at in range(20, len(first)) if first[at : at + 8] not in second)
+    before = baton.metric("baton_generated_tokens_total")
+    answer = client.completions.create(**options, stop=stop, extra_body=dict(ignore_eos=True))
+    assert answer.choices[0].text == first[: first.index(stop)] and answer.choices[1].text == second
+    assert [choice.finish_reason for choice in answer.choices] == ["stop", "length"]
+    generated = baton.metric("baton_generated_tokens_total") - before
+    assert generated < answer.usage.completion_tokens + 50, "the engine went on with the choice that had ended"
+
+
 def test_logit_bias_min_tokens_and_stop_ids(client, baton):
     (banana,) = baton.tokens("!")[:1]
     answer = client.completions.create(model=MODEL, prompt="Hello", max_tokens=5, logit_bias={str(banana): 100})

@@ -26,6 +26,8 @@ pub(crate) struct ActiveRequest {
 pub(crate) enum PromptProgress {
     Computing {
         leader: SequenceId,
+        /// Its choice ends with the prompt.
+        leader_unwanted: bool,
         /// What the leader found in the prefix cache when it was first admitted.
         cached_tokens: Option<u32>,
         /// Of positions 1, 2, … so far.
@@ -61,9 +63,13 @@ impl ActiveRequest {
         }
     }
 
+    pub(crate) fn leader_unwanted(&self) -> bool {
+        matches!(self.prompt, PromptProgress::Computing { leader_unwanted: true, .. })
+    }
+
     /// The prompt's event, once, when its leader has computed all of it.
     pub(crate) fn report_prompt(&mut self, sequence: SequenceId, computed: usize) -> Option<EngineEvent> {
-        let PromptProgress::Computing { leader, cached_tokens, logprobs } = &mut self.prompt else { return None };
+        let PromptProgress::Computing { leader, cached_tokens, logprobs, .. } = &mut self.prompt else { return None };
         if *leader != sequence || computed < self.asked.prompt.len() {
             return None;
         }

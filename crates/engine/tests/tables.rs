@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_compute::{SlotId, StepPlan};
-use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
+use baton_core::{Attempt, Choice, EngineEvent, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
 use baton_engine::{EngineConfig, ExportId, Exported, Scheduler, SessionEvent};
 use baton_protocol::{Command, PrepRecv, RemoteSend, SessionId};
 use fake::FakeModel;
@@ -152,6 +152,10 @@ impl World {
                 self.command(Command::RemoteSend(Box::new(call)), &mut events);
             }
             ["release", number] => self.command(Command::Release(reservation(number)), &mut events),
+            ["abort", name, choice] => {
+                let choice = Choice(choice.parse().unwrap());
+                self.command(Command::AbortChoice { request: id(name), choice }, &mut events);
+            }
             ["abort", name] => self.command(Command::Abort(id(name)), &mut events),
             ["arrive", number, verified] => self.fabric.arrive(reservation(number), verified.parse().unwrap()),
             ["land", number, verified] => {

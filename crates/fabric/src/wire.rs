@@ -12,7 +12,7 @@ use crate::layout::KvLayout;
 use crate::pool::ShardAddress;
 use crate::region::RegionAddress;
 
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 1;
 /// An offer of a whole context of tiny pages stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 

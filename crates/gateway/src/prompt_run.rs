@@ -122,15 +122,21 @@ impl PromptRun {
 
     fn accept(&mut self, event: TokenEvent) {
         let Some(choice) = self.choices.get_mut(event.choice.index()) else { return };
-        // Other choices may still run: what the engine says about one that a stop string ended is not wanted.
+        // What the engine has said about a choice before it heard that a stop string ended it.
         if choice.has_ended() {
             return;
         }
         self.stopwatch.token(event.choice.index());
         self.usage.completion_tokens += 1;
+        let (index, finish) = (event.choice, event.finish);
         self.ready.extend(choice.accept(event).map(Output::Piece));
+        if !choice.has_ended() {
+            return;
+        }
         if self.choices.iter().all(Choice::has_ended) {
             self.end();
+        } else if let Some(events) = self.events.as_mut().filter(|_| finish.is_none()) {
+            events.end_choice(index);
         }
     }
 

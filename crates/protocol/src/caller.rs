@@ -87,7 +87,13 @@ impl<S: CommandSink> Caller<S> {
                 let _ = sink.send(Command::Abort(id));
             }
         };
-        let mut stream = TokenStream::new(id, events, abort).with(reservation);
+        let (open, sink) = (Arc::clone(&self.open), self.sink.clone());
+        let end_choice = move |choice| {
+            if open.end_choice(id, attempt, choice) {
+                let _ = sink.send(Command::AbortChoice { request: id, choice });
+            }
+        };
+        let mut stream = TokenStream::new(id, events, abort).with_end_choice(end_choice).with(reservation);
         if all_is_there {
             stream.expect_no_more();
         }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{Attempt, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
+use baton_core::{
+    Attempt, Choice, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +24,11 @@ pub enum Command {
     /// Ends whatever the session asked for under this id, its reservation included. Unknown and ended requests are ignored:
     /// an abort may cross the end on its way.
     Abort(RequestId),
+    /// Nothing more is wanted of this choice; the others go on. Ignored like an abort that comes too late.
+    AbortChoice {
+        request: RequestId,
+        choice: Choice,
+    },
 }
 
 /// Make room for the KV of `prompt[..end]`. Answered by `Reserved`.
@@ -55,7 +62,7 @@ impl Command {
             Self::PrepRecv(call) => Some((call.request, call.attempt)),
             Self::RemoteSend(call) => Some((call.request, call.attempt)),
             Self::Generate { request, .. } => Some((request.id, request.attempt)),
-            Self::Release(_) | Self::Abort(_) => None,
+            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } => None,
         }
     }
 }

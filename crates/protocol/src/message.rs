@@ -99,7 +99,7 @@ impl Command {
             Self::PrepRecv(call) => Some(&mut call.prompt),
             Self::RemoteSend(call) => Some(&mut call.prompt),
             Self::Generate { request, .. } => Some(&mut request.prompt),
-            Self::Release(_) | Self::Abort(_) => None,
+            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } => None,
         }
     }
 
@@ -127,7 +127,7 @@ fn no_bulk(frame: &Frame) -> Result<(), FrameError> {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::{Attempt, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange};
+    use baton_core::{Attempt, Choice, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange};
 
     use super::*;
     use crate::frame::{FrameLimits, PREFIX_BYTES, read_frame};
@@ -151,7 +151,7 @@ mod tests {
         Command::Generate { request: Box::new(request()), reservation: None }
     }
 
-    fn commands() -> [Command; 5] {
+    fn commands() -> [Command; 6] {
         let GenerateRequest { id: request, attempt, prompt, .. } = request();
         let prep_recv = PrepRecv { request, attempt, prompt: Arc::clone(&prompt), end: 2, lease_ms: Some(500) };
         let range = TokenRange::up_to(2);
@@ -162,6 +162,7 @@ mod tests {
             Command::RemoteSend(Box::new(remote_send)),
             Command::Release(ReservationId(u64::MAX)),
             Command::Abort(RequestId(u64::MAX)),
+            Command::AbortChoice { request: RequestId(3), choice: Choice(127) },
         ]
     }
 

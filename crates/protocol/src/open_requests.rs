@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_core::{Attempt, EngineEvent, EngineReport, RequestId, ServeError};
+use baton_core::{Attempt, Choice, EngineEvent, EngineReport, RequestId, ServeError};
 use tokio::sync::{mpsc, watch};
 
 use crate::StepReply;
@@ -29,6 +29,8 @@ struct Open {
     attempt: Attempt,
     /// Choices that have not ended; the single answer of a call counts as one.
     unfinished: usize,
+    /// Choices that have ended, by themselves or because nobody wants more of them.
+    ended: Vec<Choice>,
     events: mpsc::UnboundedSender<EngineEvent>,
 }
 
@@ -48,7 +50,7 @@ impl OpenRequests {
             return Err(ServeError::engine(format!("request {request} is already open on this session")));
         }
         let (events, stream) = mpsc::unbounded_channel();
-        state.streams.insert(request, Open { attempt, unfinished, events });
+        state.streams.insert(request, Open { attempt, unfinished, ended: Vec::new(), events });
         Ok(stream)
     }
 
@@ -60,6 +62,17 @@ impl OpenRequests {
             state.streams.remove(&request);
         }
         open
+    }
+
+    /// Events of this choice are dropped from now on. `true` when it had not ended.
+    pub(crate) fn end_choice(&self, request: RequestId, attempt: Attempt, choice: Choice) -> bool {
+        let mut state = self.lock();
+        let Some(open) = state.streams.get_mut(&request).filter(|open| open.attempt == attempt) else { return false };
+        let ends = open.end_choice(choice);
+        if open.unfinished == 0 {
+            state.streams.remove(&request);
+        }
+        ends
     }
 
     pub fn deliver(&self, reply: StepReply) {
@@ -97,6 +110,17 @@ impl OpenRequests {
     }
 }
 
+impl Open {
+    fn end_choice(&mut self, choice: Choice) -> bool {
+        let ends = !self.ended.contains(&choice);
+        if ends {
+            self.ended.push(choice);
+            self.unfinished = self.unfinished.saturating_sub(1);
+        }
+        ends
+    }
+}
+
 impl State {
     /// Events of requests that were aborted, or of an attempt before the present one, may still be on their way: dropped.
     fn deliver(&mut self, event: EngineEvent) {
@@ -106,8 +130,9 @@ impl State {
         };
         match &event {
             EngineEvent::Prompt(_) => {}
+            EngineEvent::Token(token) if open.ended.contains(&token.choice) => return,
             EngineEvent::Token(token) if token.finish.is_none() => {}
-            EngineEvent::Token(_) => open.unfinished = open.unfinished.saturating_sub(1),
+            EngineEvent::Token(token) => drop(open.end_choice(token.choice)),
             EngineEvent::Reserved(_) | EngineEvent::Sent(_) | EngineEvent::Failed(_) => open.unfinished = 0,
         }
         // The reader may have gone in this moment; its abort follows.

@@ -1,6 +1,6 @@
 //! What comes of a request that was started.
 
-use baton_core::{EngineEvent, RequestId};
+use baton_core::{Choice, EngineEvent, RequestId};
 use tokio::sync::mpsc;
 
 use crate::Reservation;
@@ -11,6 +11,7 @@ use crate::reservation::Release;
 pub struct TokenStream {
     events: mpsc::UnboundedReceiver<EngineEvent>,
     _abort: AbortOnDrop,
+    end_choice: Option<EndChoice>,
     /// Held until the prompt is computed: a request that ends before that may not have used it up.
     reservation: Option<Release>,
 }
@@ -22,7 +23,14 @@ impl TokenStream {
         events: mpsc::UnboundedReceiver<EngineEvent>,
         on_drop: impl FnOnce(RequestId) + Send + Sync + 'static,
     ) -> Self {
-        Self { events, _abort: AbortOnDrop(Some((request, Box::new(on_drop)))), reservation: None }
+        Self { events, _abort: AbortOnDrop(Some((request, Box::new(on_drop)))), end_choice: None, reservation: None }
+    }
+
+    /// What [`end_choice`](Self::end_choice) does.
+    #[must_use]
+    pub fn with_end_choice(mut self, end_choice: impl Fn(Choice) + Send + Sync + 'static) -> Self {
+        self.end_choice = Some(Box::new(end_choice));
+        self
     }
 
     /// The request was started with this reservation.
@@ -42,6 +50,13 @@ impl TokenStream {
         Some(event)
     }
 
+    /// Nothing more is wanted of this choice: the others go on. Events of it that are on their way may still come.
+    pub fn end_choice(&mut self, choice: Choice) {
+        if let Some(end_choice) = &self.end_choice {
+            end_choice(choice);
+        }
+    }
+
     /// Whoever was to send KV to the request's reservation has ended: a request that waits for more starts with what has
     /// arrived, and computes the rest.
     pub fn expect_no_more(&mut self) {
@@ -49,6 +64,7 @@ impl TokenStream {
     }
 }
 
+type EndChoice = Box<dyn Fn(Choice) + Send + Sync>;
 type OnDrop = Box<dyn FnOnce(RequestId) + Send + Sync>;
 
 struct AbortOnDrop(Option<(RequestId, OnDrop)>);

@@ -64,6 +64,7 @@ impl Dispatcher {
         let id = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let request = GenerateRequest { id, attempt: Attempt(0), ..request };
         let (client, events) = mpsc::unbounded_channel();
+        let (end_choice, unwanted) = mpsc::unbounded_channel();
         let relay = Relay {
             log: TokenLog::of(&request),
             patience: Patience::new(self.config.retry.clone(), self.config.seed ^ id.0),
@@ -72,6 +73,7 @@ impl Dispatcher {
             router: Arc::clone(&self.router),
             runtime: Arc::clone(&self.runtime),
             client,
+            unwanted,
             prompt_told: false,
             past: Past::default(),
         };
@@ -80,7 +82,11 @@ impl Dispatcher {
             drop(permit);
         }));
         // The relay sees by itself that nobody reads any more.
-        Ok(TokenStream::new(id, events, |_| {}))
+        let stream = TokenStream::new(id, events, |_| {});
+        Ok(stream.with_end_choice(move |choice| {
+            // A relay that has ended wants nothing more of any choice.
+            let _ = end_choice.send(choice);
+        }))
     }
 
     /// A request that arrived now would be served.

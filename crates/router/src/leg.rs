@@ -1,6 +1,6 @@
 //! A request under way on an engine, perhaps fed by another.
 
-use baton_core::EngineEvent;
+use baton_core::{Choice, EngineEvent};
 use baton_protocol::TokenStream;
 
 use crate::fleet::EngineId;
@@ -35,6 +35,10 @@ impl Leg {
 
     pub(crate) fn pick(&self) -> &Pick {
         &self.engine
+    }
+
+    pub(crate) fn end_choice(&mut self, choice: Choice) {
+        self.stream.end_choice(choice);
     }
 
     /// `None` when the engine has vanished, or has nothing more to say.

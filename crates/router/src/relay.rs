@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{EngineEvent, FailedEvent, GenerateRequest, PromptEvent, ServeError, TokenEvent};
+use baton_core::{Choice, EngineEvent, FailedEvent, GenerateRequest, PromptEvent, ServeError, TokenEvent};
 use tokio::sync::mpsc;
 
 use crate::fleet::Fleet;
@@ -24,8 +24,16 @@ pub(crate) struct Relay {
     pub(crate) runtime: Arc<dyn Runtime>,
     /// Never holds more than the request may generate: `choices × max_tokens` events.
     pub(crate) client: mpsc::UnboundedSender<EngineEvent>,
+    /// Choices that the client has enough of; each comes once.
+    pub(crate) unwanted: mpsc::UnboundedReceiver<Choice>,
     pub(crate) prompt_told: bool,
     pub(crate) past: Past,
+}
+
+enum Next {
+    Unwanted(Choice),
+    Event(Option<EngineEvent>),
+    Silence,
 }
 
 /// Why an attempt did not serve the request to its end.
@@ -71,6 +79,9 @@ impl Relay {
     }
 
     async fn served_by(&mut self, roster: &Roster) -> Result<(), ServeError> {
+        while let Ok(choice) = self.unwanted.try_recv() {
+            self.log.end(choice);
+        }
         let request = self.log.continued(&self.request, self.prompt_told);
         let (router, runtime) = (Arc::clone(&self.router), Arc::clone(&self.runtime));
         let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
@@ -87,14 +98,25 @@ impl Relay {
     async fn read(&mut self, leg: &mut Leg, watchdog: &mut Watchdog<'_>) -> Result<(), ServeError> {
         // The prompt's event counts even when there is nothing to generate.
         while !(self.prompt_told && self.log.is_complete()) {
-            let event = tokio::select! {
+            let next = tokio::select! {
                 biased;
-                event = leg.next() => event.ok_or_else(|| self.vanished(leg))?,
-                () = watchdog.barks() => return Err(self.silent(self.fleet.name(leg.engine()))),
+                Some(choice) = self.unwanted.recv() => Next::Unwanted(choice),
+                event = leg.next() => Next::Event(event),
+                () = watchdog.barks() => Next::Silence,
             };
-            watchdog.feed();
-            if event.attempt() == self.request.attempt {
-                self.accept(event)?;
+            match next {
+                Next::Unwanted(choice) => {
+                    self.log.end(choice);
+                    leg.end_choice(choice);
+                }
+                Next::Event(event) => {
+                    let event = event.ok_or_else(|| self.vanished(leg))?;
+                    watchdog.feed();
+                    if event.attempt() == self.request.attempt {
+                        self.accept(event)?;
+                    }
+                }
+                Next::Silence => return Err(self.silent(self.fleet.name(leg.engine()))),
             }
         }
         Ok(())

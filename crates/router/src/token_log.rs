@@ -1,7 +1,7 @@
 //! The tokens of each choice that were passed on to the client. It is the truth about the request: what the client has is
 //! a function of it, and the next attempt continues from it.
 
-use baton_core::{GenerateRequest, TokenEvent, TokenId};
+use baton_core::{Choice, GenerateRequest, TokenEvent, TokenId};
 
 pub(crate) struct TokenLog {
     choices: Vec<ChoiceLog>,
@@ -51,6 +51,13 @@ impl TokenLog {
         Verdict::Next
     }
 
+    /// Nothing more is wanted of this choice.
+    pub(crate) fn end(&mut self, choice: Choice) {
+        if let Some(choice) = self.choices.get_mut(choice.index()) {
+            choice.ended = true;
+        }
+    }
+
     pub(crate) fn has_begun(&self) -> bool {
         self.choices.iter().any(|choice| !choice.tokens.is_empty())
     }
@@ -72,7 +79,7 @@ impl TokenLog {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::{Attempt, Choice, FinishReason, Limits, RequestId, SamplingParams};
+    use baton_core::{Attempt, FinishReason, Limits, RequestId, SamplingParams};
 
     use super::*;
 
@@ -119,6 +126,18 @@ mod tests {
             assert!(!log.is_complete(), "before step {step}");
             assert_eq!(log.accept(event), *verdict, "step {step}");
         }
+        assert!(log.is_complete());
+    }
+
+    #[test]
+    fn a_choice_that_is_not_wanted_any_more_has_ended() {
+        let mut log = TokenLog::of(&request(2));
+        log.accept(&event(0, 0, false));
+        log.end(Choice(0));
+        log.end(Choice(7));
+        assert_eq!(log.accept(&event(0, 1, false)), Verdict::Repeat);
+        assert_eq!(log.continued(&request(2), true).ended, [true, false]);
+        log.end(Choice(1));
         assert!(log.is_complete());
     }
 

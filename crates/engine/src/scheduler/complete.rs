@@ -101,6 +101,7 @@ impl Scheduler {
             }
             return;
         }
+        let leader_unwanted = request.leader_unwanted();
         let Some(event) = request.report_prompt(row.sequence, computed) else { return };
         events.push(SessionEvent { session: key.session, event });
         if !request.generates {
@@ -112,6 +113,9 @@ impl Scheduler {
         }
         // Before the leader can end and take its pages along.
         while self.waiting.first().is_some_and(|first| siblings.contains(first)) && self.admit_next().is_some() {}
+        if leader_unwanted {
+            self.end(row.sequence);
+        }
     }
 
     fn accept(
@@ -146,7 +150,7 @@ impl Scheduler {
     }
 
     /// A sequence has all it wanted; with its last one the request has.
-    fn end(&mut self, id: SequenceId) {
+    pub(super) fn end(&mut self, id: SequenceId) {
         let Some(key) = self.sequences.get(&id).map(|sequence| sequence.request) else { return };
         self.remove_sequence(id, true);
         if let Some(request) = self.requests.get_mut(&key) {

@@ -29,6 +29,10 @@ impl Scheduler {
                 self.abort(session, request);
                 Ok(())
             }
+            Command::AbortChoice { request, choice } => {
+                self.abort_choice(session, request, choice);
+                Ok(())
+            }
         };
         if let (Err(error), Some((request, attempt))) = (applied, opens) {
             let event = EngineEvent::Failed(FailedEvent { request, attempt, error });
@@ -84,7 +88,8 @@ impl Scheduler {
         for choice in choices {
             sequences.push(self.queue(key, choice, [&*asked.prompt, &outputs[choice.index()]].concat()));
         }
-        let prompt = PromptProgress::Computing { leader, cached_tokens: None, logprobs: Vec::new() };
+        let prompt =
+            PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
         self.requests.insert(key, ActiveRequest { asked, generates, sequences, prompt, export: None });
         Ok(leader)
     }
@@ -119,6 +124,21 @@ impl Scheduler {
         self.abandon_all(|owner| owner == key);
         if self.remove_request(key, true).is_some() {
             self.counters.aborted += 1;
+        }
+    }
+
+    /// The other choices go on. A leader first computes the prompt, which they wait for.
+    fn abort_choice(&mut self, session: SessionId, request: RequestId, choice: Choice) {
+        let Some(request) = self.requests.get_mut(&RequestKey { session, request }) else { return };
+        let is_it = |id: &&SequenceId| self.sequences.get(*id).is_some_and(|sequence| sequence.choice == choice);
+        let Some(&id) = request.sequences.iter().find(is_it).filter(|_| request.generates) else { return };
+        if request.sequences.len() > 1
+            && let PromptProgress::Computing { leader, leader_unwanted, .. } = &mut request.prompt
+            && *leader == id
+        {
+            *leader_unwanted = true;
+        } else {
+            self.end(id);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_core::{EngineEvent, FinishReason, RequestId, ServeError};
+use baton_core::{Choice, EngineEvent, FinishReason, RequestId, ServeError};
 use baton_protocol::{Command, Engine, Secret, SessionClient, SessionError, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,6 +61,32 @@ async fn dropping_a_stream_aborts_its_request() {
     drop(client.start_generate(request(4, 1, &[1]), None).await.unwrap());
     engine.next().await;
     assert_eq!(engine.next().await, Seen::Sent(SessionId(0), Command::Abort(RequestId(4))));
+}
+
+#[tokio::test]
+async fn a_choice_that_has_said_enough_ends_alone() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut stream = client.start_generate(request(4, 3, &[1]), None).await.unwrap();
+    engine.next().await;
+    engine.reply(0, 1, vec![token(4, 0, 0, Some(FinishReason::Length)), token(4, 1, 0, None)]);
+    for expected in [token(4, 0, 0, Some(FinishReason::Length)), token(4, 1, 0, None)] {
+        assert_eq!(next(&mut stream).await, Some(expected));
+    }
+    // The first has ended by itself, the second is ended twice.
+    for choice in [0, 1, 1].map(Choice) {
+        stream.end_choice(choice);
+    }
+    let abort = Command::AbortChoice { request: RequestId(4), choice: Choice(1) };
+    assert_eq!(engine.next().await, Seen::Sent(SessionId(0), abort));
+    // What crosses the abort on its way is dropped; the stream ends with the last choice that is wanted.
+    let end = Some(FinishReason::Length);
+    engine.reply(0, 2, vec![token(4, 1, 1, end), token(4, 2, 0, end)]);
+    assert_eq!(next(&mut stream).await, Some(token(4, 2, 0, end)));
+    assert_eq!(next(&mut stream).await, None);
+    drop(stream);
+    let _next = client.start_generate(request(5, 1, &[1]), None).await.unwrap();
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate { .. })), "nothing else was said");
 }
 
 #[tokio::test]
