@@ -76,6 +76,7 @@ pub(crate) fn check(options: &EngineOptions) -> Result<(), Failure> {
     // More is a typing error, and would fail later and less clearly.
     let counts = [
         ("--threads", options.threads, 1024),
+        ("--tp", options.tp, 1024),
         ("--kv-pages", options.kv_pages, u32::MAX as usize),
         ("--step-tokens", options.step_tokens, 1 << 20),
         ("--max-slots", options.max_slots, 1 << 16),
@@ -96,6 +97,10 @@ pub(crate) fn engine_size(
     engines: usize,
 ) -> Result<EngineSize, Failure> {
     let size = EngineSize::decide(options, model, machine, engines);
+    if let Err(misfit) = model.check_tp(size.tp) {
+        let fitting: Vec<_> = model.fitting_tps().map(|tp| tp.to_string()).collect();
+        return Err(Failure::user(misfit).hint(format!("--tp can be {} here", fitting.join(", "))));
+    }
     if size.kv_pages == 0 {
         return Err(Failure::user("--kv-memory is less than one page of this model"));
     }

@@ -47,6 +47,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     let size = engine_size(&args.options, &model.spec, machine, 1)?;
     let options = CpuOptions {
         threads: size.threads,
+        tp: size.tp,
         dtype: match size.dtype {
             DtypeOption::Auto => StorageDtype::Auto,
             DtypeOption::Bf16 => StorageDtype::Bf16,

@@ -71,6 +71,10 @@ pub(crate) struct EngineOptions {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
 
+    /// Tensor parallelism: shards that own their heads and KV, with threads of their own where there are enough [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) tp: Option<usize>,
+
     /// What weights and KV are stored as [default: auto]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DtypeOption>,
@@ -205,6 +209,7 @@ impl EngineOptions {
         Self {
             enable_prefix_cache: self.enable_prefix_cache.or(other.enable_prefix_cache),
             threads: self.threads.or(other.threads),
+            tp: self.tp.or(other.tp),
             dtype: self.dtype.or(other.dtype),
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },
             kv_memory: if sized { self.kv_memory } else { other.kv_memory },

@@ -18,6 +18,7 @@ const MIN_PAGES: usize = 16;
 pub(crate) struct EngineSize {
     pub(crate) prefix_cache: bool,
     pub(crate) threads: usize,
+    pub(crate) tp: usize,
     pub(crate) dtype: DtypeOption,
     pub(crate) kv_pages: usize,
     pub(crate) step_tokens: usize,
@@ -36,7 +37,8 @@ pub(crate) struct Machine {
 impl EngineSize {
     pub(crate) fn decide(options: &EngineOptions, model: &DecoderSpec, machine: Machine, engines: usize) -> Self {
         let dtype = options.dtype.unwrap_or_default();
-        let page_bytes = page_bytes(model, dtype);
+        let tp = options.tp.unwrap_or(1);
+        let page_bytes = page_bytes(model, dtype, tp);
         let kv_pages = match (options.kv_pages, options.kv_memory) {
             (Some(pages), _) => pages,
             (None, Some(ByteSize(bytes))) => (bytes / page_bytes) as usize,
@@ -45,6 +47,7 @@ impl EngineSize {
         Self {
             prefix_cache: options.enable_prefix_cache.unwrap_or(true),
             threads: options.threads.unwrap_or((machine.cores / engines.max(1)).max(1)),
+            tp,
             dtype,
             kv_pages,
             step_tokens: options.step_tokens.unwrap_or(512),
@@ -64,6 +67,7 @@ impl EngineSize {
         vec![
             format!("--enable-prefix-cache={}", self.prefix_cache),
             format!("--threads={}", self.threads),
+            format!("--tp={}", self.tp),
             format!("--dtype={}", self.dtype.name()),
             format!("--kv-pages={}", self.kv_pages),
             format!("--step-tokens={}", self.step_tokens),
@@ -82,13 +86,13 @@ fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines
     wanted.min(affordable).max(MIN_PAGES)
 }
 
-/// K and V of one page in all layers.
-fn page_bytes(model: &DecoderSpec, dtype: DtypeOption) -> u64 {
+/// K and V of one page in all layers. Each shard has a KV head at least, if need be the same as another.
+fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, tp: usize) -> u64 {
     let element = match (dtype, model.dtype) {
         (DtypeOption::Bf16, _) | (DtypeOption::Auto, Dtype::Bf16) => 2,
         _ => 4,
     };
-    let factors = [2, model.layers, model.kv_heads, model.head_dim, PAGE_TOKENS, element];
+    let factors = [2, model.layers, model.kv_heads.max(tp), model.head_dim, PAGE_TOKENS, element];
     factors.into_iter().fold(1_u64, |bytes, factor| bytes.saturating_mul(factor as u64)).max(1)
 }
 
@@ -141,6 +145,8 @@ mod tests {
             (default(), 1, 1, 16),
             (EngineOptions { dtype: Some(DtypeOption::F32), ..default() }, 256, 1, 512),
             (EngineOptions { kv_memory: Some(ByteSize(1 << 20)), ..default() }, 256, 1, 16),
+            (EngineOptions { tp: Some(2), ..default() }, 256, 1, 1024),
+            (EngineOptions { tp: Some(4), ..default() }, 256, 1, 512),
             (EngineOptions { kv_pages: Some(7), ..default() }, 256, 1, 7),
         ] {
             assert_eq!(decide(options.clone(), memory_mib, engines).kv_pages, pages, "{options:?}");

@@ -1,7 +1,7 @@
 //! Speed of a model on this machine, as shares of what the machine could do at the same moment:
 //!
 //! ```text
-//! cargo run --release -p baton-compute --example measure -- [MODEL] [THREADS] [ROUNDS]
+//! cargo run --release -p baton-compute --example measure -- [MODEL] [THREADS] [ROUNDS] [TP]
 //! ```
 //!
 //! Everything is measured once per round, rounds follow each other, and medians and ranges over the rounds are printed: on
@@ -29,11 +29,13 @@ fn main() -> Result<()> {
     let name = arguments.next().unwrap_or_else(|| DEFAULT_MODEL.to_owned());
     let threads = arguments.next().map_or(Ok(2), |n| n.parse()).context("THREADS")?;
     let rounds: usize = arguments.next().map_or(Ok(7), |n| n.parse()).context("ROUNDS")?;
+    let tp = arguments.next().map_or(Ok(1), |n| n.parse()).context("TP")?;
     let model = Arc::new(Model::open(&ModelSource::resolve(&name)?)?);
     let work = Work::of(&model.spec);
     let pages = BATCHES.iter().max().unwrap_or(&1) * (DECODE_CONTEXT + DECODE_STEPS).div_ceil(PAGE_TOKENS);
     let options = CpuOptions {
         threads,
+        tp,
         dtype: StorageDtype::Auto,
         kv_pages: pages.max(PREFILL_TOKENS / PAGE_TOKENS),
         max_step_tokens: PREFILL_TOKENS,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{ServeError, TokenId, TokenLogprobs};
+use baton_core::{ServeError, ShardCounters, TokenId, TokenLogprobs};
 use baton_fabric::KvPool;
 use thiserror::Error;
 
@@ -17,6 +17,9 @@ pub trait Backend: Send {
 
     /// Waits for a step and writes its results over `output`.
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError>;
+
+    /// Adds what each tensor-parallel shard has done, and shards that are not in the list yet.
+    fn count_shards(&self, _shards: &mut Vec<ShardCounters>) {}
 
     /// The memory behind its pages, for hand-offs to and from other engines. `None` when it cannot be shared.
     fn kv_pool(&self) -> Option<Arc<KvPool>> {

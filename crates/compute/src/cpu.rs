@@ -2,7 +2,7 @@
 //! threads, and its wanted rows are sampled by the same team.
 //!
 //! Results are exact by construction: every sum has one order, fixed by the model's shape and a token's position. Number of
-//! threads, instruction set, batch and chunks cannot change a bit.
+//! threads, number of shards, instruction set, batch and chunks cannot change a bit.
 
 mod attention;
 mod batch;
@@ -21,6 +21,7 @@ mod product;
 pub(crate) mod region;
 mod rope;
 mod sampling;
+mod shards;
 mod shared;
 mod slots;
 pub(crate) mod team;
@@ -34,7 +35,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use baton_core::{PAGE_TOKENS, PageId};
+use baton_core::{PAGE_TOKENS, PageId, ShardCounters};
 use baton_fabric::KvPool;
 use baton_model::{DecoderSpec, Dtype, Model, Part, TensorView};
 use half::bf16;
@@ -46,6 +47,7 @@ use self::batch::Batch;
 use self::decoder::{Decode, Decoder, DecoderSizes};
 use self::element::Element;
 use self::sampling::{RowResult, Sampling, write_output};
+use self::shards::Shards;
 use self::slots::Slots;
 use self::team::Team;
 use self::weights::Weights;
@@ -58,6 +60,8 @@ const REDUCTION_PLAN: &str = "fma-chain-v1";
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
     pub threads: usize,
+    /// Tensor parallelism: so many shards own their heads and columns, each with threads of its own where there are enough.
+    pub tp: usize,
     pub dtype: StorageDtype,
     pub kv_pages: usize,
     pub max_step_tokens: usize,
@@ -122,7 +126,8 @@ impl CpuBackend {
         let spec = weights.spec().clone();
         check(&spec, &options)?;
         let isa = Isa::choose(options.isa)?;
-        let team = Team::new(options.threads)?;
+        let shards = Shards::new(&spec, options.tp)?;
+        let team = Team::with_shards(options.threads, shards.count)?;
         let threads = team.size();
         let context = spec.max_context.min(options.kv_pages.saturating_mul(PAGE_TOKENS));
         let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
@@ -133,9 +138,9 @@ impl CpuBackend {
             StorageDtype::F32 => false,
         };
         let (decoder, dtype): (Box<dyn Decode>, _) = if bf16_storage {
-            (Box::new(Decoder::<bf16>::load(&weights, isa, team, &sizes, progress)?), bf16::NAME)
+            (Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?), bf16::NAME)
         } else {
-            (Box::new(Decoder::<f32>::load(&weights, isa, team, &sizes, progress)?), f32::NAME)
+            (Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?), f32::NAME)
         };
         Ok(Self {
             spec: BackendSpec {
@@ -218,6 +223,14 @@ impl Backend for CpuBackend {
                 Ok(())
             }
             _ => Err(ComputeError::Contract("steps are collected in the order of their submission".to_owned())),
+        }
+    }
+
+    fn count_shards(&self, shards: &mut Vec<ShardCounters>) {
+        let gathered = self.decoder.gathered_bytes();
+        shards.resize(gathered.len(), ShardCounters::default());
+        for (shard, bytes) in shards.iter_mut().zip(gathered) {
+            shard.gathered_bytes += bytes;
         }
     }
 

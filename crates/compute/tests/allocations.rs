@@ -61,6 +61,7 @@ fn decoding_allocates_nothing() {
     let options = CpuOptions {
         // More of them take part when they get to it, and grow their buffers then.
         threads: 1,
+        tp: 1,
         dtype: StorageDtype::Auto,
         kv_pages: 2 * SEQUENCES,
         max_step_tokens: SEQUENCES * PROMPT_TOKENS,

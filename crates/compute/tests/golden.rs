@@ -63,8 +63,15 @@ fn largest_error(name: &str, dtype: StorageDtype) -> f64 {
 fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype) -> Vec<TokenLogprobs> {
     let vocab = model.spec.vocab as u32;
     let pages = tokens.len().div_ceil(PAGE_TOKENS);
-    let options =
-        CpuOptions { threads: 2, dtype, kv_pages: pages, max_step_tokens: tokens.len(), max_slots: 1, isa: None };
+    let options = CpuOptions {
+        threads: 2,
+        tp: 1,
+        dtype,
+        kv_pages: pages,
+        max_step_tokens: tokens.len(),
+        max_slots: 1,
+        isa: None,
+    };
     let mut backend = CpuBackend::load(Arc::new(model), options, &mut |_| {}).unwrap();
 
     let slot = SlotId(0);

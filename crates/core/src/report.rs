@@ -17,12 +17,14 @@ pub struct EngineInfo {
 }
 
 /// How an engine is doing, attached to every frame it sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineReport {
     /// Grows with every report of one engine process: a router keeps the newest.
     pub sequence: u64,
     pub load: EngineLoad,
     pub counters: EngineCounters,
+    /// One per tensor-parallel shard.
+    pub shards: Vec<ShardCounters>,
 }
 
 /// Gauges.
@@ -89,4 +91,15 @@ pub struct EngineCounters {
     pub stale_blocks: u64,
     /// Offers for reservations that were gone.
     pub unknown_offers: u64,
+}
+
+/// Totals of one tensor-parallel shard since the engine process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardCounters {
+    /// Verified bytes from other engines in its KV memory.
+    pub kv_bytes_received: u64,
+    /// Bytes of its KV memory that other engines have verified.
+    pub kv_bytes_sent: u64,
+    /// Activations it computed and the other shards read.
+    pub gathered_bytes: u64,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 use baton_fabric::{Export, FabricCounters, FabricError, KvPool, KvTarget, Receiver, Sender, checksum};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ pub struct Fabric {
 }
 
 pub(crate) struct FabricHandOff {
+    pool: Arc<KvPool>,
     receiver: Receiver,
     sender: Sender,
     advertised: Option<SocketAddr>,
@@ -70,6 +71,7 @@ impl FabricHandOff {
         let sender = Sender::new(Arc::clone(pool), numerics_id.to_owned(), fabric.shm, Arc::clone(&counters))?;
         fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
         Ok(Self {
+            pool: Arc::clone(pool),
             receiver,
             sender,
             advertised: fabric.advertised,
@@ -179,6 +181,15 @@ impl HandOff for FabricHandOff {
         counters.checksum_failures = FabricCounters::get(&from.checksum_failures);
         counters.stale_blocks = FabricCounters::get(&from.stale_blocks);
         counters.unknown_offers = FabricCounters::get(&from.unknown_offers);
+    }
+
+    fn shards(&self) -> Vec<ShardCounters> {
+        let shards = self.pool.shards().iter().map(|shard| ShardCounters {
+            kv_bytes_received: FabricCounters::get(&shard.bytes_received),
+            kv_bytes_sent: FabricCounters::get(&shard.bytes_sent),
+            ..ShardCounters::default()
+        });
+        shards.collect()
     }
 }
 

@@ -77,7 +77,7 @@ impl EngineHandle {
 
     /// As of the last step.
     pub fn report(&self) -> EngineReport {
-        *self.0.report.borrow()
+        self.0.report.borrow().clone()
     }
 
     pub fn is_alive(&self) -> bool {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_core::{EngineCounters, PageId, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 
 /// One hand-off to another engine. Never used twice in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,11 @@ pub trait HandOff: Send {
 
     /// Writes its part of the engine's counters.
     fn count(&self, counters: &mut EngineCounters);
+
+    /// What has travelled to and from each shard of the KV pool.
+    fn shards(&self) -> Vec<ShardCounters> {
+        Vec::new()
+    }
 }
 
 /// Consecutive pages of an exported sequence.

@@ -46,7 +46,7 @@ impl Outboxes {
 
     /// One reply for each session that has events; returns the sessions that nobody reads any more. When the engine falls
     /// `idle` everyone hears of it: nothing else would correct a load that an abort or another session has changed.
-    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, report: EngineReport, idle: bool) -> Vec<SessionId> {
+    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, report: &EngineReport, idle: bool) -> Vec<SessionId> {
         for SessionEvent { session, event } in events.drain(..) {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.events.push(event);
@@ -56,9 +56,9 @@ impl Outboxes {
         for (&id, session) in &mut self.sessions {
             let outdated = (session.told.load, session.told.counters) != (report.load, report.counters);
             if !session.events.is_empty() || idle && outdated {
-                session.told = report;
+                session.told = report.clone();
                 let events = std::mem::take(&mut session.events);
-                if !session.outbox.deliver(StepReply { report, events }) {
+                if !session.outbox.deliver(StepReply { report: report.clone(), events }) {
                     gone.push(id);
                 }
             }

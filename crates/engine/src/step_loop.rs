@@ -114,10 +114,12 @@ impl StepLoop {
 
     /// `true` when sessions turned out to be gone: what they held is free now.
     fn emit(&mut self) -> bool {
-        let report = self.scheduler.report();
-        self.report.send_replace(report);
+        let mut report = self.scheduler.report();
+        self.backend.count_shards(&mut report.shards);
         let idle = self.scheduler.is_idle();
-        let gone = self.outboxes.emit(&mut self.events, report, idle);
+        // Before the replies: who has read one finds a report that is at least as new.
+        self.report.send_replace(report.clone());
+        let gone = self.outboxes.emit(&mut self.events, &report, idle);
         for &session in &gone {
             self.close(session);
         }

@@ -96,6 +96,7 @@ impl Setup {
     fn engine(self, model: &Arc<Model>) -> LocalEngine {
         let options = CpuOptions {
             threads: self.threads,
+            tp: 1,
             dtype: StorageDtype::Auto,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,

@@ -47,6 +47,28 @@ impl KvLayout {
     pub fn page_bytes(&self) -> usize {
         2 * self.layers as usize * self.kv_heads as usize * self.head_bytes()
     }
+
+    /// The heads of shard `index` of `shards`; `None` unless one number divides the other. With more shards than heads
+    /// neighbouring shards hold the same one:
+    ///
+    /// ```text
+    ///   4 heads, 2 shards   0 1 | 2 3
+    ///   2 heads, 4 shards   0 | 0 | 1 | 1
+    /// ```
+    pub fn heads_of_shard(&self, shards: u32, index: u32) -> Option<Range<u32>> {
+        let heads = self.kv_heads;
+        if shards == 0 || heads == 0 || index >= shards {
+            None
+        } else if heads.is_multiple_of(shards) {
+            let each = heads / shards;
+            Some(index * each..(index + 1) * each)
+        } else if shards.is_multiple_of(heads) {
+            let head = index / (shards / heads);
+            Some(head..head + 1)
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +117,19 @@ impl ShardLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_share_heads_out_or_share_one() {
+        let heads = |kv_heads, shards: u32| {
+            let kv = KvLayout { order: PageOrder::PairsBf16, layers: 1, kv_heads, head_dim: 8 };
+            (0..shards).map(|index| kv.heads_of_shard(shards, index)).collect::<Option<Vec<_>>>()
+        };
+        assert_eq!(heads(4, 1).map(|shards| shards[0].clone()), Some(0..4));
+        assert_eq!(heads(4, 2), Some(vec![0..2, 2..4]));
+        assert_eq!(heads(2, 4), Some(vec![0..1, 0..1, 1..2, 1..2]));
+        assert_eq!(heads(1, 3), Some(vec![0..1, 0..1, 0..1]));
+        assert_eq!((heads(2, 3), heads(6, 4), heads(0, 1)), (None, None, None));
+    }
 
     #[test]
     fn blocks_tile_the_shard() {

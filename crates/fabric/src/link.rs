@@ -64,6 +64,16 @@ pub(crate) struct Origin {
     pub(crate) pace: Pace,
 }
 
+impl Origin {
+    /// Blocks are taken whole, so each shard has its share of them by heads.
+    fn count_by_shard(&self, bytes: u64) {
+        let heads = u64::from(self.pool.layout().kv_heads);
+        for shard in self.pool.offered() {
+            FabricCounters::add(&shard.bytes_sent, bytes / heads * shard.layout.heads.len() as u64);
+        }
+    }
+}
+
 impl Link {
     /// Returns at once; the link's own thread connects, and jobs wait for it. A receiver that cannot be reached fails every
     /// hand-off on the link.
@@ -73,9 +83,9 @@ impl Link {
         let (alive, pending, origin) = (link.alive.clone(), link.pending.clone(), origin.clone());
         spawn("kv-offer", move || {
             let ended = connect(address, &origin).and_then(|(stream, transport, mut answers)| {
-                let (alive, pending, counters) = (alive.clone(), pending.clone(), origin.counters.clone());
+                let (alive, pending, hearing) = (alive.clone(), pending.clone(), origin.clone());
                 spawn("kv-answers", move || {
-                    let ended = hear(&mut answers, &pending, &counters);
+                    let ended = hear(&mut answers, &pending, &hearing);
                     fail_all(&alive, &pending, &describe("the receiver is gone", ended));
                 })?;
                 let mut offering = Offering { origin, transport, stream };
@@ -152,12 +162,14 @@ fn fail_all(alive: &AtomicBool, pending: &Mutex<BTreeMap<ReservationKey, Pending
 fn hear(
     answers: &mut BufReader<TcpStream>,
     pending: &Mutex<BTreeMap<ReservationKey, Pending>>,
-    counters: &FabricCounters,
+    origin: &Origin,
 ) -> io::Result<()> {
+    let counters = &origin.counters;
     while let Some(answer) = read_message(answers)? {
         match answer {
             ToSender::Taken { reservation, bytes, damaged } => {
                 FabricCounters::add(&counters.bytes_sent, bytes);
+                origin.count_by_shard(bytes);
                 if let Some(waiting) = lock(pending).get_mut(&reservation) {
                     waiting.damaged |= damaged;
                     let computing = !waiting.last_layer_done.load(Ordering::Acquire);
@@ -207,9 +219,9 @@ impl Offering {
         pages.iter().flat_map(|page| self.blocks(layer, *page).map(checksum)).collect()
     }
 
-    /// The page's block in each shard.
+    /// The page's block in each offered shard.
     fn blocks(&self, layer: u32, page: PageId) -> impl Iterator<Item = &[u8]> {
-        self.origin.pool.shards().iter().map(move |shard| {
+        self.origin.pool.offered().map(move |shard| {
             // SAFETY: a block of our own pool. Steps do not write a page that is being handed over; should it be reused
             // all the same after an abort, the fence or the checksum tells the receiver.
             unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }

@@ -1,7 +1,7 @@
 //! The bytes of an engine's KV pool: one region per shard.
 
 use std::io;
-use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use baton_core::PageId;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ pub struct KvPool {
 pub struct Shard {
     pub layout: ShardLayout,
     pub region: Region,
+    /// Verified bytes from other engines that lie here.
+    pub bytes_received: AtomicU64,
+    /// Bytes that other engines took from here and verified.
+    pub bytes_sent: AtomicU64,
 }
 
 impl Shard {
@@ -39,12 +43,22 @@ pub struct ShardAddress {
 }
 
 impl KvPool {
-    /// Heads are spread evenly; `shards` of one engine are equal but for their heads.
+    /// Heads are spread evenly, or the same on several shards where there are fewer heads than shards; `shards` of one
+    /// engine are equal but for their heads.
     pub fn new(layout: KvLayout, pages: u32, shards: u32) -> io::Result<Self> {
+        let uneven = || {
+            let message = format!("{} KV heads and {shards} shards: one must divide the other", layout.kv_heads);
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        };
+        if shards == 0 {
+            return Err(uneven());
+        }
         let shards = (0..shards)
             .map(|index| {
-                let layout = ShardLayout { kv: layout.clone(), heads: heads_of(&layout, shards, index), pages };
-                Ok(Shard { region: Region::new(layout.bytes())?, layout })
+                let heads = layout.heads_of_shard(shards, index).ok_or_else(uneven)?;
+                let layout = ShardLayout { kv: layout.clone(), heads, pages };
+                let region = Region::new(layout.bytes())?;
+                Ok(Shard { layout, region, bytes_received: AtomicU64::new(0), bytes_sent: AtomicU64::new(0) })
             })
             .collect::<io::Result<_>>()?;
         Ok(Self { layout, pages, shards })
@@ -62,25 +76,29 @@ impl KvPool {
         &self.shards
     }
 
-    /// One page of one layer, all shards.
+    /// One page of one layer, as it is offered.
     pub(crate) fn block_bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.layout.block_bytes()).sum()
+        self.offered().map(|shard| shard.layout.block_bytes()).sum()
+    }
+
+    /// One shard per head: what is offered to other engines. Further holders of a head have the same bytes.
+    pub fn offered(&self) -> impl Iterator<Item = &Shard> {
+        let mut covered = 0;
+        self.shards.iter().filter(move |shard| {
+            let first_holder = shard.layout.heads.start >= covered;
+            covered = covered.max(shard.layout.heads.end);
+            first_holder
+        })
     }
 
     pub fn addresses(&self) -> Vec<ShardAddress> {
-        self.shards
-            .iter()
+        self.offered()
             .map(|shard| ShardAddress { layout: shard.layout.clone(), region: shard.region.address() })
             .collect()
     }
 
-    /// The shard that holds a head, and the shard's layout.
-    pub fn shard_of(&self, head: u32) -> Option<&Shard> {
-        self.shards.iter().find(|shard| shard.layout.heads.contains(&head))
+    /// The shards that hold a head.
+    pub fn holders(&self, head: u32) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(move |shard| shard.layout.heads.contains(&head))
     }
-}
-
-fn heads_of(layout: &KvLayout, shards: u32, index: u32) -> Range<u32> {
-    let at = |i: u32| (u64::from(layout.kv_heads) * u64::from(i) / u64::from(shards)) as u32;
-    at(index)..at(index + 1)
 }

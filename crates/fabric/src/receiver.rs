@@ -164,9 +164,16 @@ fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String>
     if hello.shards.iter().any(|shard| shard.layout.kv != *ours) {
         return Err(format!("KV layouts differ: ours {ours:?}, the sender's {:?}", hello.shards.first()));
     }
-    let covered: usize = hello.shards.iter().map(|shard| shard.layout.heads.len()).sum();
-    if covered != ours.kv_heads as usize {
-        return Err(format!("the sender's shards hold {covered} KV heads of {}", ours.kv_heads));
+    let mut covered = 0;
+    for shard in &hello.shards {
+        let heads = &shard.layout.heads;
+        if heads.start != covered || heads.end <= covered {
+            return Err(format!("the sender offers KV heads {heads:?} after {covered}"));
+        }
+        covered = heads.end;
+    }
+    if covered != ours.kv_heads {
+        return Err(format!("the sender offers {covered} KV heads of {}", ours.kv_heads));
     }
     if hello.shm_allowed && shared.shm_allowed && hello.host == host_identity() {
         match ShmSource::open(hello) {
@@ -223,6 +230,9 @@ fn take(
             inbox.mark(slot, offer.layer);
             expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
             taken.bytes += source.block_bytes() as u64;
+            for shard in shared.pool.shards() {
+                FabricCounters::add(&shard.bytes_received, shard.layout.block_bytes() as u64);
+            }
             FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layers));
         }
     }

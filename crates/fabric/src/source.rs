@@ -7,7 +7,7 @@ use baton_core::PageId;
 use crate::checksum::{Checksum, checksum};
 use crate::fence::{FenceMark, FenceView, RemoteFences};
 use crate::layout::{Half, ShardLayout};
-use crate::pool::KvPool;
+use crate::pool::{KvPool, Shard};
 use crate::region::RemoteRegion;
 use crate::wire::{Hello, Transport};
 
@@ -96,8 +96,8 @@ impl BlockSource for ShmSource {
     }
 }
 
-/// Bytes follow each offer on the connection. Equal layouts are read straight into the page and summed there, while still in
-/// cache; others pass through a buffer of one block.
+/// Bytes follow each offer on the connection. A block that one of our shards keeps as it is is read straight into the page
+/// and summed there, while still in cache; others pass through a buffer.
 pub(crate) struct TcpSource {
     layouts: Vec<ShardLayout>,
     buffer: Vec<u8>,
@@ -106,7 +106,7 @@ pub(crate) struct TcpSource {
 impl TcpSource {
     pub(crate) fn new(hello: &Hello) -> Self {
         let layouts: Vec<_> = hello.shards.iter().map(|shard| shard.layout.clone()).collect();
-        let bytes = layouts.iter().map(ShardLayout::block_bytes).sum();
+        let bytes = layouts.iter().map(ShardLayout::block_bytes).max().unwrap_or(0);
         Self { layouts, buffer: vec![0; bytes] }
     }
 }
@@ -127,22 +127,28 @@ impl BlockSource for TcpSource {
         target: Option<PageId>,
         input: &mut dyn Read,
     ) -> io::Result<bool> {
-        if let (Some(target), [theirs], [ours]) = (target, &self.layouts[..], pool.shards()) {
-            debug_assert_eq!(theirs.heads, ours.layout.heads);
-            // SAFETY: one block of our pool, reserved for this hand-off: nobody else touches it while the lock is held.
-            let page =
-                unsafe { std::slice::from_raw_parts_mut(ours.block(block.layer, target), ours.layout.block_bytes()) };
-            input.read_exact(page)?;
-            return Ok(block.sums == [checksum(page)]);
-        }
-        input.read_exact(&mut self.buffer)?;
-        let Some(target) = target else { return Ok(true) };
-        let (mut at, mut good) = (0, true);
+        let mut good = true;
         for (layout, sum) in self.layouts.iter().zip(block.sums) {
-            let bytes = &self.buffer[at..at + layout.block_bytes()];
-            // SAFETY: the slice is one block long; the target page is reserved for this hand-off.
-            good &= unsafe { copy_block(bytes.as_ptr(), layout, pool, block.layer, target) } == *sum;
-            at += layout.block_bytes();
+            let bytes = layout.block_bytes();
+            match target.and_then(|target| Some((target, same_block(pool, layout)?))) {
+                Some((target, ours)) => {
+                    // SAFETY: one block of our pool, reserved for this hand-off: nobody else touches it while the lock is
+                    // held.
+                    let page = unsafe { std::slice::from_raw_parts_mut(ours.block(block.layer, target), bytes) };
+                    input.read_exact(page)?;
+                    good &= checksum(page) == *sum;
+                    // SAFETY: as above, and `ours` holds the block now.
+                    unsafe { copy_to_other_holders(ours, pool, block.layer, target) };
+                }
+                None => {
+                    let buffer = &mut self.buffer[..bytes];
+                    input.read_exact(buffer)?;
+                    if let Some(target) = target {
+                        // SAFETY: the buffer holds one block; the target page is reserved for this hand-off.
+                        good &= unsafe { copy_block(buffer.as_ptr(), layout, pool, block.layer, target) } == *sum;
+                    }
+                }
+            }
         }
         Ok(good)
     }
@@ -153,30 +159,59 @@ impl BlockSource for TcpSource {
     }
 }
 
-/// One pass: reads the sender's block in its order, writes each head where our shards keep it, sums what was written.
+/// Our shard whose blocks look like those of `layout`, byte for byte.
+fn same_block<'a>(pool: &'a KvPool, layout: &ShardLayout) -> Option<&'a Shard> {
+    pool.shards().iter().find(|shard| shard.layout.heads == layout.heads)
+}
+
+/// One pass: reads the sender's block in its order, writes each head where our shards keep it, sums what was written. A head
+/// that several of our shards hold is copied on from the first of them, whose bytes are the ones that were summed.
 ///
 /// # Safety
 /// `source` is valid for the block that `layout` describes; nobody else touches page `target` of `pool`.
 unsafe fn copy_block(source: *const u8, layout: &ShardLayout, pool: &KvPool, layer: u32, target: PageId) -> u64 {
     let mut sum = Checksum::default();
-    if let [ours] = pool.shards()
-        && ours.layout.heads == layout.heads
-    {
-        // SAFETY: equal layouts: both blocks have `block_bytes` bytes.
-        unsafe { sum.copy(source, ours.block(layer, target), layout.block_bytes()) };
+    if let Some(ours) = same_block(pool, layout) {
+        // SAFETY: equal layouts: both blocks have `block_bytes` bytes, and ours is written when it is copied on.
+        unsafe {
+            sum.copy(source, ours.block(layer, target), layout.block_bytes());
+            copy_to_other_holders(ours, pool, layer, target);
+        }
         return sum.finish();
     }
     let head_bytes = layout.kv.head_bytes();
     for half in [Half::Keys, Half::Values] {
         for head in layout.heads.clone() {
-            let Some(ours) = pool.shard_of(head) else { return !sum.finish() };
+            let mut holders = pool.holders(head).map(|ours| {
+                // SAFETY: the offset of a head that this shard holds.
+                unsafe { ours.block(layer, target).add(ours.layout.head_in_block(half, head)) }
+            });
+            let Some(first) = holders.next() else { return !sum.finish() };
             // SAFETY: both offsets name one head of `head_bytes` bytes inside their blocks.
-            unsafe {
-                let from = source.add(layout.head_in_block(half, head));
-                let to = ours.block(layer, target).add(ours.layout.head_in_block(half, head));
-                sum.copy(from, to, head_bytes);
+            unsafe { sum.copy(source.add(layout.head_in_block(half, head)), first, head_bytes) };
+            for other in holders {
+                // SAFETY: the same head in the memory of another shard.
+                unsafe { std::ptr::copy_nonoverlapping(first, other, head_bytes) };
             }
         }
     }
     sum.finish()
+}
+
+/// Gives the block of `first` to the other shards with the same heads.
+///
+/// # Safety
+/// Nobody else touches page `target` of `pool`.
+unsafe fn copy_to_other_holders(first: &Shard, pool: &KvPool, layer: u32, target: PageId) {
+    let same = pool.shards().iter().filter(|shard| shard.layout.heads == first.layout.heads);
+    for other in same.filter(|shard| !std::ptr::eq(*shard, first)) {
+        // SAFETY: blocks of two shards of equal layout; their memory is apart.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                first.block(layer, target),
+                other.block(layer, target),
+                first.layout.block_bytes(),
+            );
+        }
+    }
 }

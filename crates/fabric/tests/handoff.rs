@@ -95,7 +95,10 @@ fn outcome_channel() -> (impl FnOnce(Outcome) + Send, Channel<Outcome>) {
 #[test]
 fn every_transport_and_sharding_delivers() {
     for shm in [true, false] {
-        for (from_shards, to_shards) in [(1, 1), (1, 2), (2, 1), (2, 4), (4, 2), (4, 4)] {
+        // Four heads: eight and twelve shards hold each of them two and three times.
+        for (from_shards, to_shards) in
+            [(1, 1), (1, 2), (2, 1), (2, 4), (4, 2), (4, 4), (1, 8), (2, 8), (8, 1), (8, 2), (8, 8), (8, 12), (12, 4)]
+        {
             let pair = pair(from_shards, to_shards, shm);
             let (theirs, ours) = ([PageId(3), PageId(9), PageId(1)], [PageId(15), PageId(0), PageId(7)]);
             theirs.iter().for_each(|page| fill(&pair.from.pool, *page));
@@ -116,7 +119,22 @@ fn every_transport_and_sharding_delivers() {
             let bytes = FabricCounters::get(&pair.to.counters.bytes_received);
             assert_eq!(bytes, 3 * pair.to.pool.layout().page_bytes() as u64);
             assert_eq!(FabricCounters::get(&pair.to.counters.pages_received), 3);
+            for shard in pair.to.pool.shards() {
+                let held = 3 * LAYERS as u64 * shard.layout.block_bytes() as u64;
+                assert_eq!(FabricCounters::get(&shard.bytes_received), held, "{label}");
+            }
+            let sent = pair.from.pool.shards().iter().map(|shard| FabricCounters::get(&shard.bytes_sent));
+            assert_eq!(sent.sum::<u64>(), bytes, "{label}: replicas do not travel");
         }
+    }
+}
+
+#[test]
+fn heads_that_cannot_be_shared_out_are_an_error() {
+    let layout = side(1).pool.layout().clone();
+    for shards in [0, 3, 6] {
+        let message = KvPool::new(layout.clone(), 16, shards).map(drop).unwrap_err().to_string();
+        assert!(message.contains(&format!("4 KV heads and {shards} shards")), "{message}");
     }
 }
 

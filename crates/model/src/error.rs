@@ -25,6 +25,8 @@ pub enum ModelError {
     Field { file: String, field: String, problem: String },
     #[error("{file}: tensor {tensor}: {problem}")]
     Tensor { file: String, tensor: String, problem: String },
+    #[error("tensor parallelism {tp} does not fit this model: {problem}")]
+    Tp { tp: usize, problem: String },
     #[error("this model has no {0:?}")]
     NoSuchPart(crate::Part),
 }

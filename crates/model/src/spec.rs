@@ -1,6 +1,8 @@
 //! What a decoder-only transformer is, once its architecture's configuration has been read: numbers and switches that a
 //! backend can build from without knowing the architecture's name.
 
+use crate::error::ModelError;
+
 /// Pre-norm decoder with rotary attention and a gated SiLU feed-forward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
@@ -21,6 +23,26 @@ pub struct DecoderSpec {
     pub mlp_bias: bool,
     /// The type most of the weights are stored in.
     pub dtype: Dtype,
+}
+
+impl DecoderSpec {
+    /// Whether `tp` shards can have whole query heads each, and whole KV heads with them: some each, or several shards one.
+    pub fn check_tp(&self, tp: usize) -> Result<(), ModelError> {
+        let &Self { heads, kv_heads, .. } = self;
+        let problem = if tp == 0 || !heads.is_multiple_of(tp) {
+            format!("{heads} query heads cannot be dealt out evenly to {tp} shards")
+        } else if !kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(kv_heads) {
+            format!("of {kv_heads} KV heads and {tp} shards one must divide the other")
+        } else {
+            return Ok(());
+        };
+        Err(ModelError::Tp { tp, problem })
+    }
+
+    /// Degrees of tensor parallelism that fit.
+    pub fn fitting_tps(&self) -> impl Iterator<Item = usize> {
+        (1..=self.heads).filter(|&tp| self.check_tp(tp).is_ok())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

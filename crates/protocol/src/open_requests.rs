@@ -102,7 +102,7 @@ impl OpenRequests {
     }
 
     pub fn report(&self) -> EngineReport {
-        self.lock().report
+        self.lock().report.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

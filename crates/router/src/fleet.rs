@@ -193,7 +193,7 @@ impl Member {
             alive: ready.is_some() || matches!(state.presence, Presence::Starting),
             ready: ready.is_some(),
             info: state.info.clone(),
-            report: ready.map_or(state.report, |engine| engine.report()),
+            report: ready.map_or_else(|| state.report.clone(), |engine| engine.report()),
             in_flight: self.load.in_flight(),
             restarts: state.restarts,
         }

@@ -13,7 +13,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn bad_values_are_one_message_and_exit_code_2() {
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
         (
             &["serve", "--router-mode", "disagg"],
@@ -26,6 +26,16 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 0 + 0"),
         (&["serve", "--threads", "0"], "error: --threads must be between 1 and 1024"),
         (&["serve", "--threads", "100000"], "error: --threads must be between 1 and 1024"),
+        (
+            &["serve", "--tp", "4"],
+            "error: tensor parallelism 4 does not fit this model: 6 query heads cannot be dealt out evenly to 4 shards\n\
+             hint: --tp can be 1, 2, 6 here",
+        ),
+        (
+            &["engine", "storyteller-11m", "--tp", "3"],
+            "error: tensor parallelism 3 does not fit this model: of 2 KV heads and 3 shards one must divide the other",
+        ),
+        (&["serve", "--tp", "0"], "error: --tp must be between 1 and 1024"),
         (&["serve", "--max-slots", "99999999999"], "error: --max-slots must be between 1 and 65536"),
         (&["serve", "--kv-pages", "576460752303423488"], "error: --kv-pages must be between 1 and 4294967295"),
         (&["serve", "--kv-memory", "1"], "error: --kv-memory is less than one page of this model"),

@@ -23,10 +23,11 @@ use self::softmax::{BlockSum, Folded, softmax_block};
 use super::batch::Batch;
 use super::element::{Element, pair_stride};
 use super::isa::Kernel;
-use super::kv::KvPool;
+use super::kv::KvShard;
 use super::lanes::{LANES, Lanes};
 use super::product::{MAX_TILE_ROWS, Product};
 use super::rope::RopeTable;
+use super::shards::Shards;
 use super::shared::Shared;
 
 /// Part of the reduction plan: changing it changes results.
@@ -35,26 +36,33 @@ pub(crate) const BLOCK_TOKENS: usize = 256;
 /// Query rows of one item. A row is one query head at one position; rows that share a KV head go by position, then head.
 pub(crate) const BLOCK_ROWS: usize = 2 * MAX_TILE_ROWS;
 
-/// What all items of one layer share.
+/// What all items of one layer and shard have in common. Heads are the shard's, numbered from 0.
 pub(crate) struct Attention<'a, E> {
-    pub(crate) kv: &'a KvPool<E>,
+    pub(crate) kv: KvShard<'a, E>,
     pub(crate) layer: usize,
     pub(crate) rope: &'a RopeTable,
-    pub(crate) heads: usize,
-    pub(crate) kv_heads: usize,
-    pub(crate) head_dim: usize,
+    pub(crate) shards: Shards,
+    pub(crate) shard: usize,
     /// Rows of the step: heads of q (not yet rotated), then k, then v. Not written in this phase.
     pub(crate) qkv: Shared<'a, f32>,
     pub(crate) qkv_stride: usize,
+    /// Where the shard's heads of q begin.
+    pub(crate) qkv_first: usize,
     pub(crate) out: Shared<'a, f32>,
     pub(crate) out_stride: usize,
     pub(crate) partials: Partials<'a>,
 }
 
 impl<'a, E> Attention<'a, E> {
-    /// Query heads per KV head.
-    fn group(&self) -> usize {
-        self.heads / self.kv_heads
+    #[inline(always)]
+    fn head_dim(&self) -> usize {
+        self.shards.head_dim
+    }
+
+    /// A query head's number in the model.
+    #[inline(always)]
+    fn model_head(&self, head: usize) -> usize {
+        self.shards.first_head(self.shard) + head
     }
 
     pub(crate) fn item(
@@ -133,7 +141,7 @@ impl<E: Element> Kernel for AttentionItem<'_, E> {
     fn run<L: Lanes>(mut self) {
         self.gather_queries();
         self.scratch.folded.clear();
-        let scale = 1.0 / (self.attention.head_dim as f32).sqrt();
+        let scale = 1.0 / (self.attention.head_dim() as f32).sqrt();
         let longest = self.visible(self.rows() - 1);
         for block in self.item.blocks.clone() {
             let (begin, end) = (block * BLOCK_TOKENS, longest.min((block + 1) * BLOCK_TOKENS));
@@ -171,7 +179,8 @@ impl<E: Element> Kernel for AttentionFold<'_, E> {
             for row in 0..item.rows() {
                 let (_, head) = item.token_and_head(row);
                 // SAFETY: written in the phase before.
-                let (sum, values) = unsafe { item.attention.partials.get(partials + block, head) };
+                let (sum, values) =
+                    unsafe { item.attention.partials.get(partials + block, item.attention.model_head(head)) };
                 item.scratch.folded.fold::<L>(row, sum, values);
             }
         }
@@ -188,22 +197,23 @@ impl<E: Element> AttentionItem<'_, E> {
     /// Of a row of this block.
     #[inline(always)]
     fn token_and_head(&self, row: usize) -> (usize, usize) {
-        let (row, group) = (self.item.rows.start + row, self.attention.group());
+        let (row, group) = (self.item.rows.start + row, self.attention.shards.group());
         (row / group, self.kv_head * group + row % group)
     }
 
     /// Tokens a row of this block sees: all up to its own.
     #[inline(always)]
     fn visible(&self, row: usize) -> usize {
-        self.first_position + (self.item.rows.start + row) / self.attention.group() + 1
+        self.first_position + (self.item.rows.start + row) / self.attention.shards.group() + 1
     }
 
     #[inline(always)]
     fn gather_queries(&mut self) {
-        let &Attention { qkv, qkv_stride, head_dim, rope, .. } = self.attention;
+        let &Attention { qkv, qkv_stride, qkv_first, rope, .. } = self.attention;
+        let head_dim = self.attention.head_dim();
         for row in 0..self.rows() {
             let (token, head) = self.token_and_head(row);
-            let first = (self.first_row + token) * qkv_stride + head * head_dim;
+            let first = (self.first_row + token) * qkv_stride + qkv_first + head * head_dim;
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(first..first + head_dim) };
             rope.rotate(self.first_position + token, query, &mut self.scratch.turned);
@@ -216,7 +226,7 @@ impl<E: Element> AttentionItem<'_, E> {
     /// q · k of rows `first..` and tokens `block`.
     #[inline(always)]
     fn scores<L: Lanes>(&mut self, first: usize, block: Range<usize>) {
-        let &Attention { kv, layer, head_dim, .. } = self.attention;
+        let &Attention { kv, layer, .. } = self.attention;
         for begin in block.clone().step_by(PAGE_TOKENS) {
             let tokens = PAGE_TOKENS.min(block.end - begin);
             let page = self.pages[begin / PAGE_TOKENS];
@@ -224,7 +234,7 @@ impl<E: Element> AttentionItem<'_, E> {
             L::call(Product::<E, 1> {
                 rows: self.rows() - first,
                 panels: tokens.div_ceil(LANES),
-                depth: head_dim,
+                depth: self.attention.head_dim(),
                 a: self.scratch.queries[first..].as_ptr(),
                 a_step: BLOCK_ROWS,
                 b: kv.keys(layer, page, self.kv_head).cast_const(),
@@ -300,18 +310,20 @@ impl<E: Element> AttentionItem<'_, E> {
             Some(first) => {
                 let (_, head) = self.token_and_head(row);
                 // SAFETY: this block and head are this item's alone.
-                unsafe { self.attention.partials.put(first + block, head, sum, values) };
+                unsafe { self.attention.partials.put(first + block, self.attention.model_head(head), sum, values) };
             }
         }
     }
 
     #[inline(always)]
     fn finish(&self) {
+        let head_dim = self.attention.head_dim();
         for row in 0..self.rows() {
             let (token, head) = self.token_and_head(row);
-            let first = (self.first_row + token) * self.attention.out_stride + head * self.attention.head_dim;
+            let head = self.attention.model_head(head);
+            let first = (self.first_row + token) * self.attention.out_stride + head * head_dim;
             // SAFETY: this row and head belong to this item alone.
-            let out = unsafe { self.attention.out.slice_mut(first..first + self.attention.head_dim) };
+            let out = unsafe { self.attention.out.slice_mut(first..first + head_dim) };
             self.scratch.folded.finish(row, out);
         }
     }

@@ -1,5 +1,6 @@
 //! The forward pass of a step: all rows of all segments go through each layer together.
 
+mod gathered;
 mod step;
 
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use baton_core::PageId;
 use baton_model::DecoderSpec;
 
+use self::gathered::Gathered;
 use self::step::Step;
 use super::attention::{AttentionCut, BLOCK_TOKENS};
 use super::batch::Batch;
@@ -15,6 +17,7 @@ use super::element::Element;
 use super::isa::Isa;
 use super::kv::{KvPool, KvShape};
 use super::rope::RopeTable;
+use super::shards::Shards;
 use super::shared::Shared;
 use super::team::{Member, Team};
 use super::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
@@ -33,6 +36,9 @@ pub(crate) trait Decode: Send {
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
 
+    /// By shard: bytes of activations that the other shards have read.
+    fn gathered_bytes(&self) -> &[u64];
+
     /// The residual stream after the last layer, of all rows of the last step.
     fn hidden(&self, row: usize) -> &[f32];
 
@@ -44,6 +50,8 @@ pub(crate) struct Decoder<E> {
     isa: Isa,
     team: Team,
     spec: DecoderSpec,
+    shards: Shards,
+    gathered: Gathered,
     embedding: EmbeddingTable,
     weights: DecoderWeights<E>,
     rope: RopeTable,
@@ -62,6 +70,7 @@ impl<E: Element> Decoder<E> {
     pub(crate) fn load(
         source: &Arc<dyn Weights>,
         isa: Isa,
+        shards: Shards,
         mut team: Team,
         sizes: &DecoderSizes,
         progress: &mut dyn FnMut(Progress),
@@ -73,11 +82,13 @@ impl<E: Element> Decoder<E> {
         Ok(Self {
             isa,
             embedding: EmbeddingTable::new(source)?,
-            weights: DecoderWeights::load(&**source, &mut team, progress)?,
+            weights: DecoderWeights::load(&**source, shards, &mut team, progress)?,
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
-            kv: KvPool::new(shape)?,
-            workspace: Workspace::new(&spec, sizes.max_rows, partial_slots, team.size())?,
-            attention: AttentionCut::new(&spec, partial_slots),
+            kv: KvPool::new(shape, shards.count)?,
+            workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
+            attention: AttentionCut::new(&shards, partial_slots),
+            gathered: Gathered::new(&spec, &shards),
+            shards,
             team,
             spec,
         })
@@ -86,12 +97,15 @@ impl<E: Element> Decoder<E> {
 
 impl<E: Element> Decode for Decoder<E> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError> {
-        self.attention.cut(batch, self.team.size());
+        let shard_members = self.team.size().div_ceil(self.shards.count);
+        self.attention.cut(batch, shard_members);
         let workspace = &mut self.workspace;
         let step = Step {
             isa: self.isa,
             members: self.team.size(),
+            shard_members,
             spec: &self.spec,
+            shards: self.shards,
             embedding: &self.embedding,
             weights: &self.weights,
             rope: &self.rope,
@@ -110,11 +124,17 @@ impl<E: Element> Decode for Decoder<E> {
             logits_rows: workspace.logits_rows,
             scratch: Shared::new(&mut workspace.scratch),
         };
-        self.team.run(&|member: &Member<'_>| step.run(member))
+        self.team.run(&|member: &Member<'_>| step.run(member))?;
+        self.gathered.count(batch.rows.len(), batch.wanted.len());
+        Ok(())
     }
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {
         self.kv.memory()
+    }
+
+    fn gathered_bytes(&self) -> &[u64] {
+        self.gathered.bytes()
     }
 
     fn hidden(&self, row: usize) -> &[f32] {

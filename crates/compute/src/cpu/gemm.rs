@@ -11,10 +11,11 @@ use super::product::{MAX_TILE_ROWS, Product};
 use super::shared::Shared;
 use super::weights::{Matrix, Projection};
 
-/// y = epilogue(x · W + bias) for all rows of a step.
+/// y = epilogue(x · W + bias) for all rows of a step, each shard its own columns of y.
 pub(crate) struct Gemm<'a, E> {
     pub(crate) x: Rows<'a>,
-    pub(crate) weights: &'a Projection<E>,
+    /// One part per shard.
+    pub(crate) weights: &'a [Projection<E>],
     pub(crate) y: Shared<'a, f32>,
     pub(crate) y_stride: usize,
     pub(crate) epilogue: Epilogue,
@@ -29,13 +30,12 @@ pub(crate) enum Epilogue {
     Gated,
 }
 
-/// How a product is cut into items.
+/// How a product is cut into items, in every shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     row_block: usize,
     panel_block: usize,
     row_blocks: usize,
-    panel_blocks: usize,
 }
 
 /// Rows of an item stay in the second-level cache while the item's panels pass by.
@@ -46,6 +46,7 @@ const MAX_BLOCK_ROWS: usize = 8 * MAX_TILE_ROWS;
 const ITEMS_PER_MEMBER: usize = 6;
 
 impl Cut {
+    /// `panels` and `members` of one shard.
     fn new(rows: usize, panels: usize, depth: usize, members: usize) -> Self {
         let most_rows = (ROW_BLOCK_BYTES / (depth * size_of::<f32>()).max(1)).clamp(MAX_TILE_ROWS, MAX_BLOCK_ROWS);
         let row_block = (most_rows / MAX_TILE_ROWS * MAX_TILE_ROWS).min(rows).max(1);
@@ -53,34 +54,52 @@ impl Cut {
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
-        Self { row_block, panel_block, row_blocks, panel_blocks: panels.div_ceil(panel_block) }
+        Self { row_block, panel_block, row_blocks }
     }
 
-    pub(crate) fn items(&self) -> usize {
-        self.row_blocks * self.panel_blocks
+    fn panel_blocks(&self, panels: usize) -> usize {
+        panels.div_ceil(self.panel_block)
     }
 }
 
 impl<E: Element> Gemm<'_, E> {
+    /// For `members` of each shard.
     pub(crate) fn cut(&self, members: usize) -> Cut {
-        Cut::new(self.x.len(), self.weights.matrix.panels(), self.weights.matrix.depth(), members)
+        let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
+        let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
+        Cut::new(self.x.len(), panels, depth, members)
+    }
+
+    pub(crate) fn items(&self, cut: &Cut, shard: usize) -> usize {
+        cut.row_blocks * cut.panel_blocks(self.weights[shard].matrix.panels())
     }
 
     /// Neighbouring items share their rows.
-    pub(crate) fn item<'a>(&'a self, cut: &Cut, item: usize, packed: &'a mut PackedRows) -> GemmItem<'a, E> {
-        let (rows, panels) = (item / cut.panel_blocks * cut.row_block, item % cut.panel_blocks * cut.panel_block);
+    pub(crate) fn item<'a>(
+        &'a self,
+        cut: &Cut,
+        shard: usize,
+        item: usize,
+        packed: &'a mut PackedRows,
+    ) -> GemmItem<'a, E> {
+        let weights = &self.weights[shard];
+        let all_panels = weights.matrix.panels();
+        let panel_blocks = cut.panel_blocks(all_panels);
+        let (rows, panels) = (item / panel_blocks * cut.row_block, item % panel_blocks * cut.panel_block);
         GemmItem {
             gemm: self,
+            weights,
             rows: rows..(rows + cut.row_block).min(self.x.len()),
-            panels: panels..(panels + cut.panel_block).min(self.weights.matrix.panels()),
+            panels: panels..(panels + cut.panel_block).min(all_panels),
             packed,
         }
     }
 }
 
-/// Rows × panels of a [`Gemm`], written by one member.
+/// Rows × panels of one shard of a [`Gemm`], written by one member.
 pub(crate) struct GemmItem<'a, E> {
     gemm: &'a Gemm<'a, E>,
+    weights: &'a Projection<E>,
     rows: Range<usize>,
     panels: Range<usize>,
     packed: &'a mut PackedRows,
@@ -98,10 +117,10 @@ impl<E: Element> Kernel for GemmItem<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let gemm = self.gemm;
-        let matrix = &gemm.weights.matrix;
+        let matrix = &self.weights.matrix;
         let depth = matrix.depth();
         let width = if gemm.epilogue == Epilogue::Gated { matrix.width() / 2 } else { matrix.width() };
-        assert!(gemm.y_stride >= width && gemm.y_stride == padded(gemm.y_stride));
+        assert!(gemm.y_stride >= self.weights.first_column + width && gemm.y_stride == padded(gemm.y_stride));
         assert!(gemm.y.len() >= gemm.x.len() * gemm.y_stride);
         self.packed.pack::<L>(&gemm.x, depth, self.rows.clone());
         // Many rows: few panels at a time, which stay in the first-level cache for all of them.
@@ -141,7 +160,7 @@ impl<E: Element> GemmItem<'_, E> {
         let gemm = self.gemm;
         // SAFETY: this item's rows and columns, which are its alone; widths were checked on entry.
         unsafe {
-            let y = gemm.y.as_ptr().add(row * gemm.y_stride);
+            let y = gemm.y.as_ptr().add(row * gemm.y_stride + self.weights.first_column);
             match gemm.epilogue {
                 Epilogue::Store => {
                     for i in (0..sums.len()).step_by(LANES) {
@@ -170,7 +189,7 @@ impl<E: Element> GemmItem<'_, E> {
         // SAFETY: whole vectors inside the sums, and the bias is as wide as the matrix.
         unsafe {
             let sums = L::load(sums.as_ptr().add(i));
-            match &self.gemm.weights.bias {
+            match &self.weights.bias {
                 Some(bias) => sums.add(L::load(bias[panel * LANES + i..].as_ptr())),
                 None => sums,
             }
@@ -189,8 +208,13 @@ mod tests {
                 for members in [1, 2, 7] {
                     let cut = Cut::new(rows, panels, 384, members);
                     assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
-                    assert!(cut.panel_block * cut.panel_blocks >= panels);
-                    assert!(cut.panel_block * (cut.panel_blocks - 1) < panels);
+                    // A shard may have fewer panels than the one that the cut was made for.
+                    for panels in [panels, panels - 1] {
+                        let blocks = cut.panel_blocks(panels);
+                        assert!(
+                            cut.panel_block * blocks >= panels && cut.panel_block * blocks < panels + cut.panel_block
+                        );
+                    }
                     assert_eq!(cut.panel_block % 2, 0);
                 }
             }

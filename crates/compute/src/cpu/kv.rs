@@ -25,13 +25,14 @@ pub(crate) struct KvPool<E> {
 pub(crate) struct KvShape {
     pub(crate) layers: usize,
     pub(crate) pages: usize,
+    /// Of the model: shards have some of them each, or the same.
     pub(crate) heads: usize,
     /// Even.
     pub(crate) head_dim: usize,
 }
 
 impl<E: Element> KvPool<E> {
-    pub(crate) fn new(shape: KvShape) -> Result<Self, ComputeError> {
+    pub(crate) fn new(shape: KvShape, shards: usize) -> Result<Self, ComputeError> {
         let too_many = || ComputeError::Load(format!("{} KV pages are too many", shape.pages));
         let layout = KvLayout {
             order: E::PAGE_ORDER,
@@ -42,7 +43,7 @@ impl<E: Element> KvPool<E> {
         };
         layout.page_bytes().checked_mul(shape.pages).ok_or_else(too_many)?;
         let pages = u32::try_from(shape.pages).map_err(|_| too_many())?;
-        let memory = baton_fabric::KvPool::new(layout, pages, 1).map_err(|error| {
+        let memory = baton_fabric::KvPool::new(layout, pages, shards as u32).map_err(|error| {
             ComputeError::Device(format!("cannot map memory for {} KV pages: {error}", shape.pages))
         })?;
         Ok(Self { memory: Arc::new(memory), shape, element: PhantomData })
@@ -52,12 +53,64 @@ impl<E: Element> KvPool<E> {
         &self.memory
     }
 
+    pub(crate) fn shard(&self, shard: usize) -> KvShard<'_, E> {
+        KvShard { shard: &self.memory.shards()[shard], head_dim: self.shape.head_dim, element: PhantomData }
+    }
+
+    /// One page in the order it has outside of this backend: per layer K `[token][head][dim]`, then V; little-endian.
+    ///
+    /// # Safety
+    /// Nobody writes these tokens of the page now.
+    pub(crate) unsafe fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>) {
+        let width = padded(self.shape.head_dim);
+        for (layer, half) in layers.flat_map(|layer| [(layer, Half::Keys), (layer, Half::Values)]) {
+            for token in 0..tokens.min(PAGE_TOKENS) {
+                for (shard, head) in self.every_head() {
+                    let first = shard.head(layer, page, half, head);
+                    for dim in 0..self.shape.head_dim {
+                        let index = match half {
+                            Half::Keys => E::index(dim, token, PAGE_TOKENS),
+                            Half::Values => E::index(token, dim, width),
+                        };
+                        // SAFETY: an existing token and dimension; no writer by the caller's promise.
+                        unsafe { *first.add(index) }.to_le_bytes(bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One holder of each head, ascending.
+    fn every_head(&self) -> impl Iterator<Item = (KvShard<'_, E>, usize)> {
+        self.memory.offered().flat_map(|shard| {
+            let view = KvShard { shard, head_dim: self.shape.head_dim, element: PhantomData };
+            (0..shard.layout.heads.len()).map(move |head| (view, head))
+        })
+    }
+}
+
+/// The pages of one shard's heads, which are numbered from 0 here.
+pub(crate) struct KvShard<'a, E> {
+    shard: &'a baton_fabric::Shard,
+    head_dim: usize,
+    element: PhantomData<E>,
+}
+
+impl<E> Clone for KvShard<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for KvShard<'_, E> {}
+
+impl<E: Element> KvShard<'_, E> {
     fn head(&self, layer: usize, page: PageId, half: Half, head: usize) -> *mut E {
-        debug_assert!(head < self.shape.heads);
-        let shard = &self.memory.shards()[0];
-        let offset = shard.layout.head_in_block(half, head as u32);
+        let head = self.shard.layout.heads.start + head as u32;
+        debug_assert!(self.shard.layout.heads.contains(&head));
+        let offset = self.shard.layout.head_in_block(half, head);
         // SAFETY: inside the block.
-        unsafe { shard.block(layer as u32, page).add(offset).cast() }
+        unsafe { self.shard.block(layer as u32, page).add(offset).cast() }
     }
 
     /// K of one head: [`Element`] order with 32 columns.
@@ -65,13 +118,13 @@ impl<E: Element> KvPool<E> {
         self.head(layer, page, Half::Keys, head)
     }
 
-    /// V of one head: [`Element`] order with [`KvPool::value_width`] columns.
+    /// V of one head: [`Element`] order with [`KvShard::value_width`] columns.
     pub(crate) fn values(&self, layer: usize, page: PageId, head: usize) -> *mut E {
         self.head(layer, page, Half::Values, head)
     }
 
     pub(crate) fn value_width(&self) -> usize {
-        padded(self.shape.head_dim)
+        padded(self.head_dim)
     }
 
     /// Stores one token's K and V of one head.
@@ -80,37 +133,14 @@ impl<E: Element> KvPool<E> {
     /// Nobody else uses this token of this page now.
     pub(crate) unsafe fn store(&self, layer: usize, at: (PageId, usize), head: usize, k: &[f32], v: &[f32]) {
         let (page, token) = at;
-        assert!(token < PAGE_TOKENS && k.len() == self.shape.head_dim && v.len() == self.shape.head_dim);
+        assert!(token < PAGE_TOKENS && k.len() == self.head_dim && v.len() == self.head_dim);
         let (keys, values, width) = (self.keys(layer, page, head), self.values(layer, page, head), self.value_width());
-        for dim in 0..self.shape.head_dim {
+        for dim in 0..self.head_dim {
             // SAFETY: indices of an existing token and dimension; exclusive by the caller's promise.
             unsafe {
                 *keys.add(E::index(dim, token, PAGE_TOKENS)) = E::from_f32(k[dim]);
                 *values.add(E::index(token, dim, width)) = E::from_f32(v[dim]);
             }
-        }
-    }
-
-    /// One page in the order it has outside of this backend: per layer K `[token][head][dim]`, then V; little-endian.
-    ///
-    /// # Safety
-    /// Nobody writes these tokens of the page now.
-    pub(crate) unsafe fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>) {
-        let width = self.value_width();
-        let tokens = tokens.min(PAGE_TOKENS);
-        let mut copy = |first: &dyn Fn(usize) -> *mut E, index: &dyn Fn(usize, usize) -> usize| {
-            for token in 0..tokens {
-                for head in 0..self.shape.heads {
-                    for dim in 0..self.shape.head_dim {
-                        // SAFETY: indices of an existing token and dimension; no writer by the caller's promise.
-                        unsafe { *first(head).add(index(token, dim)) }.to_le_bytes(bytes);
-                    }
-                }
-            }
-        };
-        for layer in layers {
-            copy(&|head| self.keys(layer, page, head), &|token, dim| E::index(dim, token, PAGE_TOKENS));
-            copy(&|head| self.values(layer, page, head), &|token, dim| E::index(token, dim, width));
         }
     }
 }
@@ -123,35 +153,39 @@ mod tests {
 
     #[test]
     fn pages_keep_what_was_stored() {
-        let pool = KvPool::<bf16>::new(KvShape { layers: 2, pages: 3, heads: 2, head_dim: 6 }).unwrap();
-        let value =
-            |layer: usize, token: usize, head: usize, dim: usize| (layer * 100 + token * 7 + head * 3 + dim) as f32;
-        for layer in 0..2 {
-            for token in 0..PAGE_TOKENS {
-                for head in 0..2 {
-                    let k: Vec<f32> = (0..6).map(|dim| value(layer, token, head, dim)).collect();
-                    let v: Vec<f32> = k.iter().map(|k| -k).collect();
-                    // SAFETY: one thread.
-                    unsafe { pool.store(layer, (PageId(2), token), head, &k, &v) };
+        // Four shards hold each of the two heads twice.
+        for shards in [1, 2, 4] {
+            let pool = KvPool::<bf16>::new(KvShape { layers: 2, pages: 3, heads: 2, head_dim: 6 }, shards).unwrap();
+            let value =
+                |layer: usize, token: usize, head: usize, dim: usize| (layer * 100 + token * 7 + head * 3 + dim) as f32;
+            for (layer, token) in (0..2).flat_map(|layer| (0..PAGE_TOKENS).map(move |token| (layer, token))) {
+                for (shard, held) in pool.memory.shards().iter().enumerate() {
+                    let heads = held.layout.heads.start as usize..held.layout.heads.end as usize;
+                    for head in heads.clone() {
+                        let k: Vec<f32> = (0..6).map(|dim| value(layer, token, head, dim)).collect();
+                        let v: Vec<f32> = k.iter().map(|k| -k).collect();
+                        // SAFETY: one thread.
+                        unsafe { pool.shard(shard).store(layer, (PageId(2), token), head - heads.start, &k, &v) };
+                    }
                 }
             }
-        }
-        let mut bytes = Vec::new();
-        // SAFETY: one thread.
-        unsafe { pool.export(PageId(2), 1..2, 5, &mut bytes) };
-        let got: Vec<f32> = bytes.chunks(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect();
-        let mut expected = Vec::new();
-        for sign in [1.0, -1.0] {
-            for token in 0..5 {
-                for head in 0..2 {
-                    expected.extend((0..6).map(|dim| sign * value(1, token, head, dim)));
+            let mut bytes = Vec::new();
+            // SAFETY: one thread.
+            unsafe { pool.export(PageId(2), 1..2, 5, &mut bytes) };
+            let got: Vec<f32> = bytes.chunks(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect();
+            let mut expected = Vec::new();
+            for sign in [1.0, -1.0] {
+                for token in 0..5 {
+                    for head in 0..2 {
+                        expected.extend((0..6).map(|dim| sign * value(1, token, head, dim)));
+                    }
                 }
             }
+            assert_eq!(got, expected, "{shards} shards");
+            bytes.clear();
+            // SAFETY: one thread.
+            unsafe { pool.export(PageId(1), 0..2, 32, &mut bytes) };
+            assert!(bytes.iter().all(|&byte| byte == 0), "another page was written");
         }
-        assert_eq!(got, expected);
-        bytes.clear();
-        // SAFETY: one thread.
-        unsafe { pool.export(PageId(1), 0..2, 32, &mut bytes) };
-        assert!(bytes.iter().all(|&byte| byte == 0), "another page was written");
     }
 }

@@ -1,9 +1,16 @@
 //! The threads of a backend. They run one region of code together; inside it, phases hand out numbered items. A phase ends
 //! when its items are done, not when all members have come by: a thread that the system keeps waiting holds up nobody.
 //! Which member does which item changes from run to run and never matters: an item's result is its own.
+//!
+//! Members are dealt out to tensor-parallel shards, and items of a shard are done by its own members only:
+//!
+//! ```text
+//!   5 members, 2 shards   0 0 0 1 1         2 members, 3 shards   0 | 1 2
+//! ```
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +18,7 @@ use std::thread::JoinHandle;
 
 use super::entry::Entry;
 use super::gate::Gate;
-use super::ticket::Ticket;
+use super::ticket::{Next, Ticket};
 use crate::ComputeError;
 
 /// The caller of [`Team::run`] is member 0.
@@ -33,9 +40,9 @@ struct State {
     /// Opens with every region.
     start: Gate,
     entry: Entry,
-    /// The next item of the current phase.
-    ticket: Ticket,
-    /// Finished items of the current phase.
+    /// The next item of the current phase, for each shard.
+    tickets: Vec<Ticket>,
+    /// Finished items of the current phase, of all shards.
     finished: Apart<AtomicUsize>,
     /// Opens with every phase that ends.
     phase: Gate,
@@ -56,12 +63,16 @@ unsafe impl Send for State {}
 
 impl Team {
     pub(crate) fn new(size: usize) -> Result<Self, ComputeError> {
+        Self::with_shards(size, 1)
+    }
+
+    pub(crate) fn with_shards(size: usize, shards: usize) -> Result<Self, ComputeError> {
         let state = Arc::new(State {
             size: size.max(1),
             job: UnsafeCell::new(None),
             start: Gate::default(),
             entry: Entry::default(),
-            ticket: Ticket::default(),
+            tickets: (0..shards.max(1)).map(|_| Ticket::default()).collect(),
             finished: Apart::default(),
             phase: Gate::default(),
             failed: AtomicBool::new(false),
@@ -86,7 +97,7 @@ impl Team {
     /// region for all and comes back as an error.
     pub(crate) fn run(&mut self, job: &Job<'_>) -> Result<(), ComputeError> {
         let state = &*self.state;
-        state.ticket.reset();
+        state.tickets.iter().for_each(Ticket::reset);
         state.finished.0.store(0, Ordering::Relaxed);
         state.failed.store(false, Ordering::Relaxed);
         let job: *const Job<'_> = job;
@@ -142,13 +153,31 @@ fn work(state: &State, index: usize) {
 
 impl State {
     fn run_member(&self, index: usize, job: &Job<'_>) {
-        let member = Member { state: self, index, phase: Cell::new(0) };
+        let member = Member { state: self, index, shards: self.shards_of(index), phase: Cell::new(0) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
             let message = format!("a compute thread panicked: {}", panic_message(&*panic));
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
             self.failed.store(true, Ordering::SeqCst);
             self.phase.open();
         }
+    }
+
+    /// From the first of `shards` that has something.
+    #[inline]
+    fn take(&self, phase: u32, shards: Range<usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
+        for shard in shards {
+            match self.tickets[shard].take(phase, items(shard)) {
+                Next::Nothing => {}
+                next => return (shard, next),
+            }
+        }
+        (0, Next::Nothing)
+    }
+
+    /// Evenly: some members of their own for each shard, or else some shards for each member.
+    fn shards_of(&self, member: usize) -> Range<usize> {
+        let first = |member: usize| member * self.tickets.len() / self.size;
+        first(member)..first(member + 1).max(first(member) + 1)
     }
 }
 
@@ -161,6 +190,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
 pub(crate) struct Member<'a> {
     state: &'a State,
     index: usize,
+    shards: Range<usize>,
     /// How many phases it has been through, or has missed.
     phase: Cell<u32>,
 }
@@ -174,24 +204,47 @@ impl Member<'_> {
     /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done. A
     /// member that comes late finds nothing left to do; outside of `body` it must not touch what later phases write.
     pub(crate) fn each(&self, items: usize, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
+        self.run_phase(0..1, items, |_| items, |_, item| body(item))
+    }
+
+    /// One phase of all shards: `body` sees each item of `0..items(shard)` of each shard once, on a member of that shard.
+    /// Returns when all shards are done, so what one wrote the others can read.
+    pub(crate) fn each_of_shards(
+        &self,
+        items: impl Fn(usize) -> usize,
+        body: impl FnMut(usize, usize),
+    ) -> Result<(), Stopped> {
+        let all = (0..self.state.tickets.len()).map(&items).sum();
+        self.run_phase(self.shards.clone(), all, items, body)
+    }
+
+    /// This member takes items of `shards`; the phase ends with the last of `all` items.
+    #[inline]
+    fn run_phase(
+        &self,
+        shards: Range<usize>,
+        all: usize,
+        items: impl Fn(usize) -> usize,
+        mut body: impl FnMut(usize, usize),
+    ) -> Result<(), Stopped> {
         let state = self.state;
-        if items == 0 {
+        if all == 0 {
             return Ok(());
         }
         let phase = self.phase.replace(self.phase.get() + 1);
         loop {
             let seen = state.phase.openings();
-            match state.ticket.take(phase, items) {
-                Some(Some(item)) => {
-                    body(item);
-                    if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == items {
+            match state.take(phase, shards.clone(), &items) {
+                (shard, Next::Item(item)) => {
+                    body(shard, item);
+                    if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == all {
                         state.finished.0.store(0, Ordering::Relaxed);
-                        state.ticket.next_phase(phase);
+                        state.tickets.iter().for_each(|ticket| ticket.next_phase(phase));
                         state.phase.open();
                     }
                 }
-                Some(None) => state.phase.wait_past(seen, &state.failed),
-                None => return Ok(()),
+                (_, Next::Nothing) => state.phase.wait_past(seen, &state.failed),
+                (_, Next::Over) => return Ok(()),
             }
             if state.failed.load(Ordering::Relaxed) {
                 return Err(Stopped);
@@ -220,6 +273,38 @@ mod tests {
                 };
                 team.run(&job).unwrap();
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 5), "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn items_of_a_shard_are_done_by_its_members() {
+        for (size, shards, members_of) in [
+            (1, 3, vec![0..1, 0..1, 0..1]),
+            (2, 3, vec![0..1, 1..2, 1..2]),
+            (3, 3, vec![0..1, 1..2, 2..3]),
+            (5, 2, vec![0..3, 3..5]),
+        ] {
+            let mut team = Team::with_shards(size, shards).unwrap();
+            for _ in 0..200 {
+                let counts: Vec<AtomicUsize> = (0..shards * 10).map(|_| AtomicUsize::new(0)).collect();
+                // Shards without items in a phase, and phases that are everybody's, in between.
+                let items = |phase: usize, shard: usize| if (phase + shard).is_multiple_of(2) { 10 } else { 0 };
+                let job = |member: &Member<'_>| {
+                    for phase in 0..6 {
+                        member.each_of_shards(
+                            |shard| items(phase, shard),
+                            |shard, item| {
+                                assert!(members_of[shard].contains(&member.index()), "{size} members, {shards} shards");
+                                assert_eq!(counts[shard * 10 + item].fetch_add(1, Ordering::Relaxed), phase / 2);
+                            },
+                        )?;
+                        member.each(3, |_| {})?;
+                    }
+                    Ok(())
+                };
+                team.run(&job).unwrap();
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 3));
             }
         }
     }

@@ -7,4 +7,5 @@ mod exact;
 mod hook;
 mod reference;
 mod runner;
-mod tiny;
+mod sharded;
+pub(super) mod tiny;

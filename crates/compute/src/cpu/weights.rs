@@ -1,5 +1,6 @@
 //! A model's weights in the order kernels read them. A checkpoint arrives as named row-major tensors; [`DecoderWeights`]
-//! leaves: q, k and v in one matrix, gate and up side by side, all packed into panels of 16 output columns.
+//! leaves: q, k and v in one matrix, gate and up side by side, all packed into panels of 16 output columns, and each matrix
+//! cut by its output columns into one part per shard.
 
 mod embedding;
 mod matrix;
@@ -13,10 +14,11 @@ pub(crate) use source::Weights;
 #[cfg(test)]
 pub(crate) use source::read_values;
 
-use self::matrix::{Arena, Order, packed_elements};
+use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
 use self::source::{matrix, vector};
 use super::element::Element;
 use super::lanes::padded;
+use super::shards::{Deal, Shards};
 use super::team::Team;
 use crate::ComputeError;
 
@@ -30,27 +32,32 @@ pub struct Progress {
 pub(crate) struct DecoderWeights<E> {
     pub(crate) layers: Vec<Layer<E>>,
     pub(crate) final_norm: Vec<f32>,
-    pub(crate) head: Projection<E>,
+    pub(crate) head: Sharded<E>,
 }
 
 pub(crate) struct Layer<E> {
     pub(crate) attention_norm: Vec<f32>,
-    /// Heads of q, then of k, then of v.
-    pub(crate) qkv: Projection<E>,
-    pub(crate) o: Projection<E>,
+    /// In each shard: its heads of q, then of k, then of v.
+    pub(crate) qkv: Sharded<E>,
+    pub(crate) o: Sharded<E>,
     pub(crate) ffn_norm: Vec<f32>,
     /// Panels of gate and up alternate.
-    pub(crate) gate_up: Projection<E>,
-    pub(crate) down: Projection<E>,
+    pub(crate) gate_up: Sharded<E>,
+    pub(crate) down: Sharded<E>,
 }
+
+/// A part per shard, side by side in the output.
+pub(crate) type Sharded<E> = Vec<Projection<E>>;
 
 pub(crate) struct Projection<E> {
     pub(crate) matrix: Matrix<E>,
     /// As long as the padded output.
     pub(crate) bias: Option<Vec<f32>>,
+    /// Where its output begins in that of all shards.
+    pub(crate) first_column: usize,
 }
 
-/// Output rows of each matrix, with its depth, in the order they are packed.
+/// Output rows of each matrix, which are other matrices' depths.
 struct Shapes {
     q: usize,
     kv: usize,
@@ -70,36 +77,52 @@ impl Shapes {
         }
     }
 
-    fn elements(&self, layers: usize) -> usize {
-        let layer = packed_elements(self.q + 2 * self.kv, self.hidden)
-            + packed_elements(self.hidden, self.q)
-            + packed_elements(2 * padded(self.ffn), self.hidden)
-            + packed_elements(self.hidden, self.ffn);
-        layers * layer + packed_elements(self.vocab, self.hidden)
+    /// Of one shard's part of everything.
+    fn elements(&self, layers: usize, shards: &Shards, shard: usize) -> usize {
+        let columns = |rows| shards.rows(Deal::Panels, rows, shard).len();
+        let qkv = (shards.heads + 2 * shards.kv_heads) * shards.head_dim;
+        let layer = packed_elements(qkv, self.hidden)
+            + packed_elements(columns(self.hidden), self.q)
+            + packed_elements(2 * padded(columns(self.ffn)), self.hidden)
+            + packed_elements(columns(self.hidden), self.ffn);
+        layers * layer + packed_elements(columns(self.vocab), self.hidden)
     }
 }
 
 impl<E: Element> DecoderWeights<E> {
     pub(crate) fn load(
         weights: &dyn Weights,
+        shards: Shards,
         team: &mut Team,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
-        let mut loader = Loader { weights, team, arena: Arena::new(shapes.elements(spec.layers))?, progress };
+        let arenas = (0..shards.count).map(|shard| Arena::new(shapes.elements(spec.layers, &shards, shard)));
+        let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
-        let head_part = if spec.tied_head { Part::Embedding } else { Part::Head };
-        let head = loader.projection(Order::Stacked, shapes.hidden, &[(head_part, None, shapes.vocab)])?;
+        let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
+        let head = OutputRows { matrix, bias: None, rows: shapes.vocab, deal: Deal::Panels };
+        let head = loader.projection(Order::Stacked, shapes.hidden, &[head])?;
         Ok(Self { layers, final_norm: vector(weights, Part::FinalNorm, shapes.hidden)?, head })
     }
 }
 
 struct Loader<'a, E> {
     weights: &'a dyn Weights,
+    shards: Shards,
     team: &'a mut Team,
-    arena: Arena<E>,
+    /// One per shard.
+    arenas: Vec<Arena<E>>,
     progress: &'a mut dyn FnMut(Progress),
+}
+
+/// What becomes columns of a projection, or some of them.
+struct OutputRows {
+    matrix: Part,
+    bias: Option<Part>,
+    rows: usize,
+    deal: Deal,
 }
 
 impl<E: Element> Loader<'_, E> {
@@ -109,49 +132,72 @@ impl<E: Element> Loader<'_, E> {
         let (qkv, o, mlp) = (spec.qkv_bias, spec.o_bias, spec.mlp_bias);
         let &Shapes { q, kv, hidden, ffn, .. } = shapes;
         let part = |part| Part::Layer(index, part);
-        let with = |matrix, bias, has_bias: bool, rows| (part(matrix), has_bias.then_some(part(bias)), rows);
+        let of = |deal, matrix, bias, has_bias: bool, rows| {
+            let bias = has_bias.then_some(part(bias));
+            OutputRows { matrix: part(matrix), bias, rows, deal }
+        };
         Ok(Layer {
             attention_norm: vector(self.weights, part(P::AttentionNorm), hidden)?,
             qkv: self.projection(
                 Order::Stacked,
                 hidden,
-                &[with(P::Q, P::QBias, qkv, q), with(P::K, P::KBias, qkv, kv), with(P::V, P::VBias, qkv, kv)],
+                &[
+                    of(Deal::QueryHeads, P::Q, P::QBias, qkv, q),
+                    of(Deal::KvHeads, P::K, P::KBias, qkv, kv),
+                    of(Deal::KvHeads, P::V, P::VBias, qkv, kv),
+                ],
             )?,
-            o: self.projection(Order::Stacked, q, &[with(P::O, P::OBias, o, hidden)])?,
+            o: self.projection(Order::Stacked, q, &[of(Deal::Panels, P::O, P::OBias, o, hidden)])?,
             ffn_norm: vector(self.weights, part(P::FfnNorm), hidden)?,
             gate_up: self.projection(
                 Order::AlternatingPanels,
                 hidden,
-                &[with(P::Gate, P::GateBias, mlp, ffn), with(P::Up, P::UpBias, mlp, ffn)],
+                &[of(Deal::Panels, P::Gate, P::GateBias, mlp, ffn), of(Deal::Panels, P::Up, P::UpBias, mlp, ffn)],
             )?,
-            down: self.projection(Order::Stacked, ffn, &[with(P::Down, P::DownBias, mlp, hidden)])?,
+            down: self.projection(Order::Stacked, ffn, &[of(Deal::Panels, P::Down, P::DownBias, mlp, hidden)])?,
         })
     }
 
-    /// One matrix from the rows of one or more tensors: (matrix, bias, rows) each.
-    fn projection(
-        &mut self,
-        order: Order,
-        depth: usize,
-        parts: &[(Part, Option<Part>, usize)],
-    ) -> Result<Projection<E>, ComputeError> {
-        let views = parts.iter().map(|&(part, _, rows)| matrix(self.weights, part, rows, depth));
+    /// One matrix per shard from the rows of one or more tensors.
+    fn projection(&mut self, order: Order, depth: usize, parts: &[OutputRows]) -> Result<Sharded<E>, ComputeError> {
+        let views = parts.iter().map(|part| matrix(self.weights, part.matrix, part.rows, depth));
         let views = views.collect::<Result<Vec<_>, _>>()?;
-        let packed = self.arena.pack(order, depth, &views, self.team)?;
-        let bias = match parts.iter().any(|(_, bias, _)| bias.is_some()) {
-            false => None,
-            true => {
-                let mut padded_bias = vec![0.0; packed.width()];
-                for (which, &(_, bias, rows)) in parts.iter().enumerate() {
-                    let Some(bias) = bias else { continue };
-                    for (row, value) in vector(self.weights, bias, rows)?.into_iter().take(rows).enumerate() {
-                        padded_bias[order.column(which, row, &views)] = value;
-                    }
-                }
-                Some(padded_bias)
-            }
+        let biases = parts.iter().map(|part| part.bias.map(|bias| vector(self.weights, bias, part.rows)).transpose());
+        let biases = biases.collect::<Result<Vec<_>, _>>()?;
+        let slices_of = |shard| {
+            let slices = parts
+                .iter()
+                .zip(&views)
+                .map(|(part, &tensor)| RowSlice { tensor, rows: self.shards.rows(part.deal, part.rows, shard) });
+            slices.collect()
         };
-        (self.progress)(Progress { fraction: self.arena.fraction() });
-        Ok(Projection { matrix: packed, bias })
+        let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
+        let matrices = pack(&mut self.arenas, order, depth, &shards, self.team)?;
+        (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
+        let mut first_column = 0;
+        let projections = matrices.into_iter().zip(&shards).map(|(matrix, slices)| {
+            let (width, first) = (matrix.width(), first_column);
+            first_column += match order {
+                Order::Stacked => width,
+                Order::AlternatingPanels => width / slices.len(),
+            };
+            Projection { matrix, bias: bias_of(order, width, slices, &biases), first_column: first }
+        });
+        Ok(projections.collect())
     }
+}
+
+/// Of one shard, in the order of its columns.
+fn bias_of(order: Order, width: usize, slices: &[RowSlice<'_>], biases: &[Option<Vec<f32>>]) -> Option<Vec<f32>> {
+    if biases.iter().all(Option::is_none) {
+        return None;
+    }
+    let mut padded_bias = vec![0.0; width];
+    for (which, (slice, bias)) in slices.iter().zip(biases).enumerate() {
+        let Some(bias) = bias else { continue };
+        for (row, value) in bias[slice.rows.clone()].iter().enumerate() {
+            padded_bias[order.column(which, row, slices)] = *value;
+        }
+    }
+    Some(padded_bias)
 }

@@ -7,6 +7,7 @@ use super::attention::{AttentionScratch, PartialBuffers};
 use super::lanes::padded;
 use super::packed_rows::PackedRows;
 use super::region::Floats;
+use super::shards::Shards;
 use crate::ComputeError;
 
 pub(crate) struct Workspace {
@@ -34,6 +35,8 @@ pub(crate) struct Scratch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Widths {
     pub(crate) hidden: usize,
+    /// Of one shard; rows hold those of all, one after the other.
+    pub(crate) shard_qkv: usize,
     pub(crate) qkv: usize,
     pub(crate) attended: usize,
     pub(crate) ffn: usize,
@@ -47,13 +50,16 @@ const LOGITS_ROWS: usize = 64;
 impl Workspace {
     pub(crate) fn new(
         spec: &DecoderSpec,
+        shards: &Shards,
         max_rows: usize,
         partial_blocks: usize,
         members: usize,
     ) -> Result<Self, ComputeError> {
+        let shard_qkv = padded((shards.heads + 2 * shards.kv_heads) * shards.head_dim);
         let widths = Widths {
             hidden: padded(spec.hidden),
-            qkv: padded((spec.heads + 2 * spec.kv_heads) * spec.head_dim),
+            shard_qkv,
+            qkv: shards.count * shard_qkv,
             attended: padded(spec.heads * spec.head_dim),
             ffn: padded(spec.ffn),
             vocab: padded(spec.vocab),

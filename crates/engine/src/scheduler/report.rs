@@ -26,6 +26,7 @@ impl Scheduler {
                 exports: self.requests.values().filter(|request| request.export.is_some()).count() as u32,
             },
             counters: self.counters,
+            shards: self.handoff.shards(),
         }
     }
 

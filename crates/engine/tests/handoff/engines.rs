@@ -13,11 +13,23 @@ use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
 use baton_protocol::{Engine, TokenStream};
 
-static MODEL: LazyLock<Arc<Model>> =
-    LazyLock::new(|| Arc::new(Model::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap()));
+type Loaded = LazyLock<Arc<Model>>;
+
+/// 6 query heads, 2 KV heads.
+pub(crate) static STORYTELLER: Loaded = LazyLock::new(|| open(DEFAULT_MODEL));
+/// 8 query heads, 2 KV heads; 128 tokens.
+pub(crate) static SMALL: Loaded =
+    LazyLock::new(|| open(concat!(env!("CARGO_MANIFEST_DIR"), "/../compute/tests/golden/qwen2")));
+
+fn open(name: &str) -> Arc<Model> {
+    Arc::new(Model::open(&ModelSource::resolve(name).unwrap()).unwrap())
+}
 
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
+    pub(crate) model: &'static Loaded,
+    pub(crate) threads: usize,
+    pub(crate) tp: usize,
     pub(crate) shm: bool,
     pub(crate) pages: usize,
     pub(crate) step_tokens: usize,
@@ -27,6 +39,9 @@ pub(crate) struct Setup {
 }
 
 pub(crate) const PLAIN: Setup = Setup {
+    model: &STORYTELLER,
+    threads: 1,
+    tp: 1,
     shm: true,
     pages: 300,
     step_tokens: 512,
@@ -49,14 +64,15 @@ impl Setup {
 
     pub(crate) fn start_at(self, listener: TcpListener, advertised: Option<SocketAddr>) -> Node {
         let options = CpuOptions {
-            threads: 1,
+            threads: self.threads,
+            tp: self.tp,
             dtype: self.dtype,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 32,
             isa: None,
         };
-        let backend = CpuBackend::load(Arc::clone(&MODEL), options, &mut |_| {}).unwrap();
+        let backend = CpuBackend::load(Arc::clone(self.model), options, &mut |_| {}).unwrap();
         let config = EngineConfig {
             prefix_cache: self.prefix_cache,
             step_tokens: self.step_tokens,

@@ -7,3 +7,4 @@ mod exact;
 mod faults;
 mod proxy;
 mod releases;
+mod shards;

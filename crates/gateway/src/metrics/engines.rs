@@ -1,6 +1,6 @@
 //! What every engine last reported.
 
-use baton_core::EngineReport;
+use baton_core::{EngineReport, ShardCounters};
 use baton_router::EngineStatus;
 
 use super::text::{Kind, Page};
@@ -57,6 +57,15 @@ const TIMES: [(&str, &str, Seconds); 3] = [
     ("baton_kv_copy_seconds_total", "Time spent copying and checking KV.", |r| r.counters.kv_copy_us),
 ];
 
+type ShardReading = fn(&ShardCounters) -> u64;
+
+/// Of each tensor-parallel shard.
+const SHARDS: [(&str, &str, ShardReading); 3] = [
+    ("baton_kv_shard_bytes_received_total", "KV bytes received into a shard's memory.", |s| s.kv_bytes_received),
+    ("baton_kv_shard_bytes_sent_total", "KV bytes other engines took from a shard's memory.", |s| s.kv_bytes_sent),
+    ("baton_shard_gathered_bytes_total", "Activations of a shard that the other shards read.", |s| s.gathered_bytes),
+];
+
 pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
     let mut up = page.family("baton_engine_up", Kind::Gauge, "1 when the engine can be sent requests.");
     for engine in engines {
@@ -79,6 +88,14 @@ pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
         let mut family = page.family(name, Kind::Counter, help);
         for engine in engines {
             family.sample(&[("engine", &engine.name)], read(&engine.report) as f64 / 1e6);
+        }
+    }
+    for (name, help, read) in SHARDS {
+        let mut family = page.family(name, Kind::Counter, help);
+        for engine in engines {
+            for (index, shard) in engine.report.shards.iter().enumerate() {
+                family.sample(&[("engine", &engine.name), ("shard", &index.to_string())], read(shard));
+            }
         }
     }
     let mut preemptions =

@@ -44,6 +44,7 @@ async fn metrics_count_what_happened() {
         r#"baton_requests_running{engine="engine-0"} 3"#,
         r#"baton_preemptions_total{engine="engine-0",reason="out_of_pages"} 7"#,
         r#"baton_busy_seconds_total{engine="engine-0"} 1.5"#,
+        r#"baton_kv_shard_bytes_received_total{engine="engine-0",shard="1"} 2"#,
         r#"baton_kv_pages{engine="engine-0",state="used"} 10"#,
         r#"baton_kv_pages{engine="engine-0",state="cached"} 30"#,
         r#"baton_info{model="storyteller-11m",version="0.1.0"} 1"#,

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use baton_model::DecoderSpec;
-
 use super::{BLOCK_ROWS, BLOCK_TOKENS};
 use crate::cpu::batch::Batch;
+use crate::cpu::shards::Shards;
 
-/// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head.
+/// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head of every shard.
 pub(crate) struct AttentionCut {
+    /// Of one shard.
     kv_heads: usize,
     /// Query heads per KV head.
     group: usize,
@@ -30,9 +30,9 @@ pub(crate) struct ItemRows {
 }
 
 impl AttentionCut {
-    pub(crate) fn new(spec: &DecoderSpec, partial_blocks: usize) -> Self {
-        let group = spec.heads / spec.kv_heads;
-        Self { kv_heads: spec.kv_heads, group, partial_blocks, items: Vec::new(), folds: Vec::new() }
+    pub(crate) fn new(shards: &Shards, partial_blocks: usize) -> Self {
+        let &Shards { kv_heads, .. } = shards;
+        Self { kv_heads, group: shards.group(), partial_blocks, items: Vec::new(), folds: Vec::new() }
     }
 
     pub(crate) fn items(&self) -> &[ItemRows] {
@@ -44,6 +44,7 @@ impl AttentionCut {
         &self.folds
     }
 
+    /// For `members` of each shard.
     pub(crate) fn cut(&mut self, batch: &Batch, members: usize) {
         self.items.clear();
         self.folds.clear();

@@ -1,5 +1,7 @@
 //! One step's phases, in the order they run.
 
+use std::ops::Range;
+
 use baton_core::PAGE_TOKENS;
 use baton_model::DecoderSpec;
 
@@ -14,17 +16,22 @@ use crate::cpu::kv::KvPool;
 use crate::cpu::norm::RmsNorm;
 use crate::cpu::packed_rows::{Rows, Which};
 use crate::cpu::rope::RopeTable;
+use crate::cpu::shards::Shards;
 use crate::cpu::shared::Shared;
 use crate::cpu::team::{Member, Stopped};
 use crate::cpu::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
 use crate::cpu::workspace::{Scratch, Widths};
 
 /// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
-/// item; the end of the phase makes them readable to all.
+/// item; the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of
+/// a buffer, and nothing is summed across them.
 pub(super) struct Step<'a, E> {
     pub(super) isa: Isa,
     pub(super) members: usize,
+    /// The most members that a shard has.
+    pub(super) shard_members: usize,
     pub(super) spec: &'a DecoderSpec,
+    pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
     pub(super) weights: &'a DecoderWeights<E>,
     pub(super) rope: &'a RopeTable,
@@ -75,19 +82,15 @@ impl<'a, E: Element> Step<'a, E> {
     }
 
     fn embed(&self, member: &Member<'_>) -> Result<(), Stopped> {
-        self.each_row(member, |row| {
-            let first = row * self.widths.hidden;
-            // SAFETY: this row is one item's alone.
-            let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
-            self.embedding.read(self.batch.rows[row].token.index(), hidden);
+        let blocks = RowBlocks::new(self.batch.rows.len(), self.members);
+        member.each(blocks.count(), |block| {
+            for row in blocks.rows(block) {
+                let first = row * self.widths.hidden;
+                // SAFETY: this row is one item's alone.
+                let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
+                self.embedding.read(self.batch.rows[row].token.index(), hidden);
+            }
         })
-    }
-
-    /// A phase of little work per row: some rows are one item.
-    fn each_row(&self, member: &Member<'_>, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
-        let rows = self.batch.rows.len();
-        let block = rows.div_ceil(4 * self.members).clamp(1, 32);
-        member.each(rows.div_ceil(block), |item| (item * block..rows.min((item + 1) * block)).for_each(&mut body))
     }
 
     fn norm(&self, weight: &'a [f32]) -> Option<RmsNorm<'a>> {
@@ -104,49 +107,58 @@ impl<'a, E: Element> Step<'a, E> {
         &self,
         member: &Member<'_>,
         x: Rows<'a>,
-        weights: &Projection<E>,
+        weights: &[Projection<E>],
         to: (Shared<'a, f32>, usize),
         epilogue: Epilogue,
     ) -> Result<(), Stopped> {
         let gemm = Gemm { x, weights, y: to.0, y_stride: to.1, epilogue };
-        let cut = gemm.cut(self.members);
+        let cut = gemm.cut(self.shard_members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
         packed.clear();
-        member.each(cut.items(), |item| self.isa.run(gemm.item(&cut, item, packed)))
+        member.each_of_shards(
+            |shard| gemm.items(&cut, shard),
+            |shard, item| self.isa.run(gemm.item(&cut, shard, item, packed)),
+        )
     }
 
     fn store_kv(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
-        self.each_row(member, |row| {
-            for head in 0..self.spec.kv_heads {
-                self.store_head(layer, row, head);
-            }
-        })
+        let blocks = RowBlocks::new(self.batch.rows.len(), self.shard_members);
+        member.each_of_shards(
+            |_| blocks.count(),
+            |shard, block| {
+                for row in blocks.rows(block) {
+                    for head in 0..self.shards.kv_heads {
+                        self.store_head(layer, shard, row, head);
+                    }
+                }
+            },
+        )
     }
 
-    fn store_head(&self, layer: usize, row: usize, head: usize) {
-        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
-        let first = row * self.widths.qkv + heads * head_dim;
+    fn store_head(&self, layer: usize, shard: usize, row: usize, head: usize) {
+        let Shards { heads, kv_heads, head_dim, .. } = self.shards;
+        let first = row * self.widths.qkv + shard * self.widths.shard_qkv + heads * head_dim;
         let (k, v) = (first + head * head_dim, first + (kv_heads + head) * head_dim);
-        // SAFETY: this row is one item's alone.
+        // SAFETY: this row of this shard is one item's alone.
         let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
         let at = &self.batch.rows[row];
         self.rope.rotate_in_place(at.position, k);
         // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
-        unsafe { self.kv.store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
+        unsafe { self.kv.shard(shard).store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
     }
 
     fn attend(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
-        let &DecoderSpec { heads, kv_heads, head_dim, .. } = self.spec;
-        let attention = Attention {
-            kv: self.kv,
+        let kv_heads = self.shards.kv_heads;
+        let attention = |shard| Attention {
+            kv: self.kv.shard(shard),
             layer,
             rope: self.rope,
-            heads,
-            kv_heads,
-            head_dim,
+            shards: self.shards,
+            shard,
             qkv: self.qkv,
             qkv_stride: self.widths.qkv,
+            qkv_first: shard * self.widths.shard_qkv,
             out: self.attended,
             out_stride: self.widths.attended,
             partials: self.partials,
@@ -154,14 +166,20 @@ impl<'a, E: Element> Step<'a, E> {
         // SAFETY: this member's own.
         let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
         let (items, folds) = (self.attention.items(), self.attention.folds());
-        member.each(items.len() * kv_heads, |item| {
-            let rows = &items[item / kv_heads];
-            self.isa.run(attention.item(self.batch, rows, item % kv_heads, scratch));
-        })?;
-        member.each(folds.len() * kv_heads, |item| {
-            let rows = &folds[item / kv_heads];
-            self.isa.run(attention.fold(self.batch, rows, item % kv_heads, scratch));
-        })
+        member.each_of_shards(
+            |_| items.len() * kv_heads,
+            |shard, item| {
+                let rows = &items[item / kv_heads];
+                self.isa.run(attention(shard).item(self.batch, rows, item % kv_heads, scratch));
+            },
+        )?;
+        member.each_of_shards(
+            |_| folds.len() * kv_heads,
+            |shard, item| {
+                let rows = &folds[item / kv_heads];
+                self.isa.run(attention(shard).fold(self.batch, rows, item % kv_heads, scratch));
+            },
+        )
     }
 
     /// Logits of the wanted rows, in groups that fit the buffer.
@@ -179,5 +197,26 @@ impl<'a, E: Element> Step<'a, E> {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Items of a phase of little work per row: some rows each.
+#[derive(Clone, Copy)]
+struct RowBlocks {
+    rows: usize,
+    block: usize,
+}
+
+impl RowBlocks {
+    fn new(rows: usize, members: usize) -> Self {
+        Self { rows, block: rows.div_ceil(4 * members).clamp(1, 32) }
+    }
+
+    fn count(self) -> usize {
+        self.rows.div_ceil(self.block)
+    }
+
+    fn rows(self, block: usize) -> Range<usize> {
+        block * self.block..self.rows.min((block + 1) * self.block)
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, len: usize, 
         if isa == Isa::Portable && (!portable || threads == 3) {
             continue;
         }
-        let setup = Setup { threads, isa: Some(isa), dtype: StorageDtype::Auto };
+        let setup = Setup { threads, isa: Some(isa), ..Setup::PLAIN };
         let mut backend = setup.backend(Arc::clone(&weights));
         let mut other = sequence(0, (0..64).rev().collect());
         run_alone(&mut backend, &mut other, 100);
@@ -135,11 +135,11 @@ fn poison(backend: &CpuBackend) {
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));
-    let id = |threads, isa, dtype| {
-        let backend = Setup { threads, isa, dtype }.backend(Arc::clone(&weights));
+    let id = |threads, tp, isa, dtype| {
+        let backend = Setup { threads, tp, isa, dtype }.backend(Arc::clone(&weights));
         backend.spec().numerics_id.clone()
     };
-    let plain = id(1, None, StorageDtype::Auto);
-    assert_eq!(plain, id(2, Some(Isa::Portable), StorageDtype::Bf16));
-    assert_ne!(plain, id(1, None, StorageDtype::F32));
+    let plain = id(1, 1, None, StorageDtype::Auto);
+    assert_eq!(plain, id(2, 6, Some(Isa::Portable), StorageDtype::Bf16));
+    assert_ne!(plain, id(1, 1, None, StorageDtype::F32));
 }

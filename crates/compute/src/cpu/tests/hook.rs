@@ -14,10 +14,13 @@ use crate::{Backend, CpuBackend, InputToken, LayerHook, Segment, SegmentOutput, 
 const LEN: usize = 90;
 const SPLIT: usize = 75;
 
-fn block(pool: &KvPool, layer: u32, page: PageId) -> Vec<u8> {
-    let shard = &pool.shards()[0];
-    // SAFETY: a block of the pool; nobody writes it now.
-    unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
+/// Of each shard.
+fn blocks(pool: &KvPool, layer: u32, page: PageId) -> Vec<Vec<u8>> {
+    let blocks = pool.shards().iter().map(|shard| {
+        // SAFETY: a block of the pool; nobody writes it now.
+        unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
+    });
+    blocks.collect()
 }
 
 fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: std::ops::Range<usize>, on_layer: Option<LayerHook>) {
@@ -41,16 +44,16 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: std::ops::Rang
 
 #[test]
 fn pages_copied_layer_by_layer_are_the_real_ones() {
-    for (dtype, threads) in [(Dtype::Bf16, 1), (Dtype::F32, 3)] {
+    for (dtype, threads, tp) in [(Dtype::Bf16, 1, 1), (Dtype::F32, 3, 1), (Dtype::F32, 3, 2), (Dtype::Bf16, 1, 6)] {
         let weights = Arc::new(TinyModel::new(odd_spec(dtype)));
-        let setup = Setup { threads, ..Setup::PLAIN };
+        let setup = Setup { threads, tp, ..Setup::PLAIN };
         let (mut from, mut to) = (setup.backend(weights.clone()), setup.backend(weights.clone()));
 
         let sent = Sequence::new(0, 1, LEN, 131, 10..20);
         let copied = Arc::new(Mutex::new(Vec::new()));
         let (pool, pages, copies) = (from.kv_pool().unwrap(), sent.pages.clone(), copied.clone());
         let hook = LayerHook::new(move |layer| {
-            let blocks: Vec<_> = pages.iter().map(|&page| block(&pool, layer, page)).collect();
+            let blocks: Vec<_> = pages.iter().map(|&page| blocks(&pool, layer, page)).collect();
             copies.lock().unwrap().push((layer, blocks));
         });
         compute(&mut from, &sent, 0..SPLIT, Some(hook));
@@ -59,11 +62,13 @@ fn pages_copied_layer_by_layer_are_the_real_ones() {
         let (from_pool, pool) = (from.kv_pool().unwrap(), to.kv_pool().unwrap());
         let copied = std::mem::take(&mut *copied.lock().unwrap());
         assert_eq!(copied.iter().map(|(layer, _)| *layer).collect::<Vec<_>>(), [0, 1]);
-        for (layer, blocks) in &copied {
-            for ((bytes, sent), received) in blocks.iter().zip(&sent.pages).zip(&received.pages) {
-                assert!(*bytes == block(&from_pool, *layer, *sent), "layer {layer} changed after it was announced");
-                // SAFETY: a block of the pool; no step runs.
-                unsafe { pool.shards()[0].block(*layer, *received).copy_from(bytes.as_ptr(), bytes.len()) };
+        for (layer, pages) in &copied {
+            for ((bytes, sent), received) in pages.iter().zip(&sent.pages).zip(&received.pages) {
+                assert!(*bytes == blocks(&from_pool, *layer, *sent), "layer {layer} changed after it was announced");
+                for (shard, bytes) in pool.shards().iter().zip(bytes) {
+                    // SAFETY: a block of the pool; no step runs.
+                    unsafe { shard.block(*layer, *received).copy_from(bytes.as_ptr(), bytes.len()) };
+                }
             }
         }
         compute(&mut to, &received, SPLIT..LEN, None);

@@ -12,16 +12,18 @@ use crate::{
 
 pub(super) struct Setup {
     pub(super) threads: usize,
+    pub(super) tp: usize,
     pub(super) isa: Option<Isa>,
     pub(super) dtype: StorageDtype,
 }
 
 impl Setup {
-    pub(super) const PLAIN: Self = Self { threads: 1, isa: None, dtype: StorageDtype::Auto };
+    pub(super) const PLAIN: Self = Self { threads: 1, tp: 1, isa: None, dtype: StorageDtype::Auto };
 
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
             threads: self.threads,
+            tp: self.tp,
             dtype: self.dtype,
             kv_pages: 128,
             max_step_tokens: 2048,

@@ -11,7 +11,7 @@ pub(super) struct TinyModel {
 }
 
 /// Grouped heads, odd sizes, biases everywhere, llama3 scaling.
-pub(super) fn odd_spec(dtype: Dtype) -> DecoderSpec {
+pub(in crate::cpu) fn odd_spec(dtype: Dtype) -> DecoderSpec {
     DecoderSpec {
         hidden: 37,
         layers: 2,

@@ -1,6 +1,7 @@
 //! Packed matrices: panels of 16 output columns, each panel with all its k in [`Element`] order.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use baton_model::TensorView;
@@ -57,6 +58,12 @@ pub(super) const fn packed_elements(rows: usize, depth: usize) -> usize {
     padded(rows) / LANES * panel_elements(depth)
 }
 
+/// Consecutive rows of a checkpoint's matrix.
+pub(super) struct RowSlice<'a> {
+    pub(super) tensor: TensorView<'a>,
+    pub(super) rows: Range<usize>,
+}
+
 /// How the rows of several tensors become one matrix's columns.
 #[derive(Clone, Copy)]
 pub(super) enum Order {
@@ -67,44 +74,44 @@ pub(super) enum Order {
 }
 
 impl Order {
-    fn width(self, tensors: &[TensorView<'_>]) -> usize {
+    fn width(self, slices: &[RowSlice<'_>]) -> usize {
         match self {
-            Self::Stacked => padded(tensors.iter().map(|tensor| tensor.shape[0]).sum()),
-            Self::AlternatingPanels => tensors.iter().map(|tensor| padded(tensor.shape[0])).sum(),
+            Self::Stacked => padded(slices.iter().map(|slice| slice.rows.len()).sum()),
+            Self::AlternatingPanels => slices.iter().map(|slice| padded(slice.rows.len())).sum(),
         }
     }
 
-    /// The column of a tensor's row.
-    pub(super) fn column(self, tensor: usize, row: usize, tensors: &[TensorView<'_>]) -> usize {
+    /// The column of a slice's row.
+    pub(super) fn column(self, slice: usize, row: usize, slices: &[RowSlice<'_>]) -> usize {
         match self {
-            Self::Stacked => row + tensors[..tensor].iter().map(|tensor| tensor.shape[0]).sum::<usize>(),
-            Self::AlternatingPanels => (row / LANES * tensors.len() + tensor) * LANES + row % LANES,
+            Self::Stacked => row + slices[..slice].iter().map(|slice| slice.rows.len()).sum::<usize>(),
+            Self::AlternatingPanels => (row / LANES * slices.len() + slice) * LANES + row % LANES,
         }
     }
 
-    /// The (tensor, row) of a column; `None` for padding.
-    fn source(self, column: usize, tensors: &[TensorView<'_>]) -> Option<(usize, usize)> {
+    /// The (slice, row) of a column; `None` for padding.
+    fn source(self, column: usize, slices: &[RowSlice<'_>]) -> Option<(usize, usize)> {
         match self {
             Self::Stacked => {
                 let mut row = column;
-                for (which, tensor) in tensors.iter().enumerate() {
-                    if row < tensor.shape[0] {
+                for (which, slice) in slices.iter().enumerate() {
+                    if row < slice.rows.len() {
                         return Some((which, row));
                     }
-                    row -= tensor.shape[0];
+                    row -= slice.rows.len();
                 }
                 None
             }
             Self::AlternatingPanels => {
                 let (panel, lane) = (column / LANES, column % LANES);
-                let (which, row) = (panel % tensors.len(), panel / tensors.len() * LANES + lane);
-                (row < tensors[which].shape[0]).then_some((which, row))
+                let (which, row) = (panel % slices.len(), panel / slices.len() * LANES + lane);
+                (row < slices[which].rows.len()).then_some((which, row))
             }
         }
     }
 }
 
-/// Memory for all matrices of a model, filled front to back.
+/// Memory for all matrices of a shard, filled front to back.
 pub(super) struct Arena<E> {
     memory: Arc<Region>,
     capacity: usize,
@@ -118,43 +125,52 @@ impl<E: Element> Arena<E> {
         Ok(Self { memory, capacity: elements, used: 0, element: PhantomData })
     }
 
-    pub(super) fn fraction(&self) -> f32 {
-        self.used as f32 / self.capacity as f32
+    /// Of what will be used, how much is.
+    pub(super) fn fraction(arenas: &[Self]) -> f32 {
+        let (used, capacity) = arenas.iter().fold((0, 0), |sum, arena| (sum.0 + arena.used, sum.1 + arena.capacity));
+        used as f32 / capacity as f32
     }
 
-    pub(super) fn pack(
-        &mut self,
-        order: Order,
-        depth: usize,
-        tensors: &[TensorView<'_>],
-        team: &mut Team,
-    ) -> Result<Matrix<E>, ComputeError> {
-        let panels = order.width(tensors) / LANES;
-        let matrix = Matrix::<E> {
-            memory: Arc::clone(&self.memory),
-            first_element: self.used,
-            panels,
-            depth,
-            element: PhantomData,
-        };
+    fn matrix(&mut self, panels: usize, depth: usize) -> Result<Matrix<E>, ComputeError> {
+        let first_element = self.used;
+        let matrix = Matrix { memory: Arc::clone(&self.memory), first_element, panels, depth, element: PhantomData };
         self.used += panels * matrix.panel_stride();
         if self.used > self.capacity {
             return Err(ComputeError::Load("weights are larger than their shapes say".to_owned()));
         }
-        team.run(&|member: &Member<'_>| {
-            member.each(panels, |panel| {
+        Ok(matrix)
+    }
+}
+
+/// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
+pub(super) fn pack<E: Element>(
+    arenas: &mut [Arena<E>],
+    order: Order,
+    depth: usize,
+    shards: &[Vec<RowSlice<'_>>],
+    team: &mut Team,
+) -> Result<Vec<Matrix<E>>, ComputeError> {
+    let empty = arenas.iter_mut().zip(shards);
+    let matrices = empty.map(|(arena, slices)| arena.matrix(order.width(slices) / LANES, depth));
+    let matrices = matrices.collect::<Result<Vec<_>, _>>()?;
+    team.run(&|member: &Member<'_>| {
+        member.each_of_shards(
+            |shard| matrices[shard].panels(),
+            |shard, panel| {
+                let (matrix, slices) = (&matrices[shard], &shards[shard]);
                 // SAFETY: this item's panel, which nobody reads before the matrix is done; the region is zeroed.
                 let packed =
                     unsafe { std::slice::from_raw_parts_mut(matrix.panel(panel).cast_mut(), matrix.panel_stride()) };
                 for lane in 0..LANES {
-                    if let Some((which, row)) = order.source(panel * LANES + lane, tensors) {
-                        pack_row(&tensors[which], row, depth, lane, packed);
+                    if let Some((which, row)) = order.source(panel * LANES + lane, slices) {
+                        let RowSlice { tensor, rows } = &slices[which];
+                        pack_row(tensor, rows.start + row, depth, lane, packed);
                     }
                 }
-            })
-        })?;
-        Ok(matrix)
-    }
+            },
+        )
+    })?;
+    Ok(matrices)
 }
 
 fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, depth: usize, lane: usize, packed: &mut [E]) {
@@ -180,37 +196,39 @@ mod tests {
 
     #[test]
     fn columns_and_sources_are_inverse() {
-        let shapes = [[40, 3], [24, 3]];
-        let tensors = shapes.each_ref().map(|shape| TensorView { dtype: Dtype::F32, shape, bytes: &[] });
-        let same = [tensors[0], tensors[0]];
-        for (order, tensors) in [(Order::Stacked, &tensors), (Order::AlternatingPanels, &same)] {
-            let mut padding = order.width(tensors);
-            for (which, tensor) in tensors.iter().enumerate() {
-                for row in 0..tensor.shape[0] {
-                    assert_eq!(order.source(order.column(which, row, tensors), tensors), Some((which, row)));
+        let tensor = TensorView { dtype: Dtype::F32, shape: &[64, 3], bytes: &[] };
+        let slice = |rows| RowSlice { tensor, rows };
+        let (uneven, even) = ([slice(0..40), slice(16..40)], [slice(16..56), slice(0..40)]);
+        for (order, slices) in [(Order::Stacked, &uneven), (Order::AlternatingPanels, &even)] {
+            let mut padding = order.width(slices);
+            for (which, slice) in slices.iter().enumerate() {
+                for row in 0..slice.rows.len() {
+                    assert_eq!(order.source(order.column(which, row, slices), slices), Some((which, row)));
                     padding -= 1;
                 }
             }
-            let empty = (0..order.width(tensors)).filter(|&column| order.source(column, tensors).is_none());
+            let empty = (0..order.width(slices)).filter(|&column| order.source(column, slices).is_none());
             assert_eq!(empty.count(), padding);
         }
     }
 
     #[test]
     fn packs_what_the_checkpoint_has() {
-        let values: Vec<f32> = (0..20 * 5).map(|i| i as f32).collect();
+        let values: Vec<f32> = (0..36 * 5).map(|i| i as f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let tensor = TensorView { dtype: Dtype::F32, shape: &[20, 5], bytes: &bytes };
-        let mut arena = Arena::<bf16>::new(packed_elements(20, 5)).unwrap();
-        let matrix = arena.pack(Order::Stacked, 5, &[tensor], &mut Team::new(2).unwrap()).unwrap();
-        assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (2, 5, 32));
-        for column in 0..32 {
-            for k in 0..6 {
+        let tensor = TensorView { dtype: Dtype::F32, shape: &[36, 5], bytes: &bytes };
+        let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
+        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements(rows, 5)).unwrap());
+        let mut team = Team::with_shards(3, 2).unwrap();
+        let matrices = pack(&mut arenas, Order::Stacked, 5, &slices, &mut team).unwrap();
+        for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
+            assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (shard + 1, 5, 16 * (shard + 1)));
+            for (column, k) in (0..matrix.width()).flat_map(|column| (0..6).map(move |k| (column, k))) {
                 let index = bf16::index(k, column % LANES, LANES);
                 // SAFETY: inside the panel.
                 let got = unsafe { *matrix.panel(column / LANES).add(index) };
-                let expected = if column < 20 && k < 5 { values[column * 5 + k] } else { 0.0 };
-                assert_eq!(got.to_f32(), expected, "({k}, {column})");
+                let expected = if column < rows && k < 5 { values[(shard * 16 + column) * 5 + k] } else { 0.0 };
+                assert_eq!(got.to_f32(), expected, "shard {shard} ({k}, {column})");
             }
         }
     }
