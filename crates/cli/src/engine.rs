@@ -26,6 +26,9 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
         exit_with_parent().map_err(Failure::ours)?;
     }
     check(&args.options)?;
+    if let (Some(mock), Some(dialect)) = (&args.mock, args.dialect) {
+        return mock::run_dialect(args, mock, dialect, &screen);
+    }
     let secret = secret(args, &screen)?;
     let name = args.name.clone();
     let mut announcer = Announcer { supervised: args.supervised, name, screen, percent: None };

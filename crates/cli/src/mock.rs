@@ -1,17 +1,20 @@
-//! `baton engine --mock`: an engine without a model, over the tokenizer of one.
+//! `baton engine --mock`: an engine without a model, over the tokenizer of one; or, with `--dialect`, another project's.
 
 use std::sync::Arc;
 
 use baton_core::TokenId;
 use baton_engine::{EngineConfig, EngineHandle, Fabric};
-use baton_mock::{MockBackend, MockConfig, MockConfigError, MockSize, Vocabulary};
+use baton_launcher::{Screen, Shutdown, Stage};
+use baton_mock::{
+    Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
+};
 use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
 use baton_text::Tokenizer;
 
 use crate::byte_size::ByteSize;
 use crate::failure::Failure;
 use crate::near_match::near_matches;
-use crate::options::{EngineArgs, EngineOptions, FabricMode};
+use crate::options::{DialectOption, EngineArgs, EngineOptions, FabricMode, MockRole};
 
 /// What a mock is called unless it stands in for a model.
 const NAME: &str = "mock";
@@ -43,6 +46,46 @@ pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failur
         ..EngineConfig::default()
     };
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
+}
+
+/// Until the first signal: nobody's answer depends on a mock.
+pub(crate) fn run_dialect(
+    args: &EngineArgs,
+    mock: &str,
+    dialect: DialectOption,
+    screen: &Screen,
+) -> Result<(), Failure> {
+    let config = parse(mock)?;
+    let (model, vocabulary) = stand_in(args.model.as_deref(), &config)?;
+    let config = DialectConfig {
+        dialect: match dialect {
+            DialectOption::Vllm => Dialect::Vllm,
+            DialectOption::Sglang => Dialect::Sglang,
+        },
+        role: args.mock_role.map(|role| match role {
+            MockRole::Prefill => Role::Prefill,
+            MockRole::Decode => Role::Decode,
+        }),
+        model,
+        mock: config,
+        bootstrap_port: args.bootstrap_port,
+    };
+    // One thread: what is measured beside it wants the other cores.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
+    runtime.block_on(async {
+        let server = DialectServer::bind(args.listen, config, Arc::new(vocabulary)).await;
+        let server = server.map_err(|error| Failure::user(format!("cannot listen on {}: {error}", args.listen)))?;
+        let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
+        if let Some(bootstrap) = server.bootstrap_address() {
+            screen.print(&format!("bootstrap on {bootstrap}\n"));
+        }
+        screen.print(&format!("listening on {}\n", server.address().map_err(Failure::ours)?));
+        tokio::select! {
+            biased;
+            () = shutdown.reached(Stage::Draining) => Ok(()),
+            () = server.serve() => Ok(()),
+        }
+    })
 }
 
 fn parse(mock: &str) -> Result<MockConfig, Failure> {

@@ -115,6 +115,18 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "KEY=VALUE,…", num_args = 0..=1, default_missing_value = "")]
     pub(crate) mock: Option<String>,
 
+    /// Speak another project's prefill/decode protocol over HTTP instead of Baton's own
+    #[arg(long, value_name = "PROJECT", requires = "mock")]
+    pub(crate) dialect: Option<DialectOption>,
+
+    /// Which leg of a request it serves in that protocol [default: vllm either, sglang whole requests]
+    #[arg(long, value_name = "ROLE", requires = "dialect")]
+    pub(crate) mock_role: Option<MockRole>,
+
+    /// Where decode engines find this prefill engine, in SGLang's protocol; 0 takes a free port
+    #[arg(long, value_name = "PORT", requires = "dialect", default_value = "8998")]
+    pub(crate) bootstrap_port: u16,
+
     /// Where routers connect; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
@@ -143,6 +155,20 @@ pub(crate) enum RouterMode {
     LeastLoaded,
     /// Prompts on prefill engines, which hand their KV to decode engines
     Disagg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DialectOption {
+    /// vLLM with its NixlConnector: kv_transfer_params
+    Vllm,
+    /// SGLang: bootstrap rooms
+    Sglang,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MockRole {
+    Prefill,
+    Decode,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]

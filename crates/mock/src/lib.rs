@@ -4,15 +4,15 @@
 
 mod backend;
 mod config;
+mod dialect;
 mod faults;
-#[allow(dead_code, reason = "used by the HTTP dialects")]
 mod history;
 mod kv;
 mod pace;
 mod slot;
-#[allow(dead_code, reason = "used by the HTTP dialects")]
 mod vocabulary;
 
 pub use backend::{MockBackend, MockSize};
 pub use config::{FaultPlan, MockConfig, MockConfigError, Shape, Speed};
+pub use dialect::{Dialect, DialectConfig, DialectServer, Role};
 pub use vocabulary::Vocabulary;

@@ -1,6 +1,7 @@
 //! The tokens a mock may say.
 
 use baton_core::{Candidate, TokenId, TokenLogprobs};
+use serde_json::Value;
 
 use crate::history::{History, mix};
 
@@ -13,6 +14,7 @@ pub struct Vocabulary {
 
 struct Word {
     token: TokenId,
+    text: Box<str>,
     /// With its quotes.
     json: Box<str>,
 }
@@ -24,7 +26,7 @@ impl Vocabulary {
         let words: Vec<Word> = words
             .into_iter()
             .filter(understood)
-            .map(|(token, text)| Word { token, json: serde_json::Value::String(text).to_string().into() })
+            .map(|(token, text)| Word { token, json: Value::from(&*text).to_string().into(), text: text.into() })
             .collect();
         let digest = words.iter().fold(size.into(), |digest, word| mix(digest, word.token.0.into()));
         (!words.is_empty()).then_some(Self { size, words, digest })
@@ -47,13 +49,17 @@ impl Vocabulary {
         Said { token: self.words[at].token, word: at }
     }
 
+    pub(crate) fn text(&self, said: Said) -> &str {
+        &self.words[said.word].text
+    }
+
     pub(crate) fn json(&self, said: Said) -> &str {
         &self.words[said.word].json
     }
 
-    /// Which token some text stands for, when nobody tokenizes it.
-    pub(crate) fn token_for(&self, text: &[u8]) -> TokenId {
-        let hash = text.iter().fold(0, |hash, &byte| mix(hash, byte.into()));
+    /// Which token a few bytes of text stand for, when nobody tokenizes it.
+    pub(crate) fn token_for(&self, text: [u8; 4]) -> TokenId {
+        let hash = mix(0, u32::from_le_bytes(text).into());
         self.words[(hash % self.words.len() as u64) as usize].token
     }
 

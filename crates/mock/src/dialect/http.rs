@@ -1,0 +1,152 @@
+//! From a listening socket to bodies and back.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::pour::Pour;
+use super::{Dialect, DialectEngine};
+
+/// As the gateway's.
+const MAX_BODY_BYTES: usize = 32 << 20;
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+
+/// Answers every connection until it is dropped.
+pub(super) async fn serve<A, F>(listener: TcpListener, engine: Arc<DialectEngine>, answer: A)
+where
+    A: Fn(Arc<DialectEngine>, Request<Incoming>) -> F + Copy + Send + Sync + 'static,
+    F: Future<Output = Response<Reply>> + Send,
+{
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        // A token is a packet. Should the option be refused, tokens are late, not lost.
+        let _ = socket.set_nodelay(true);
+        let engine = Arc::clone(&engine);
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let answered = answer(Arc::clone(&engine), request);
+                async { Ok::<_, Infallible>(answered.await) }
+            });
+            if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+}
+
+pub(super) async fn read(mut body: Incoming, engine: &DialectEngine) -> Result<Vec<u8>, Refused> {
+    let mut bytes = Vec::with_capacity(body.size_hint().lower().min(MAX_BODY_BYTES as u64) as usize);
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let data = frame.map_err(|error| Refused::bad(engine, format!("the body broke off: {error}")))?.into_data();
+        bytes.extend_from_slice(&data.unwrap_or_default());
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(Refused::new(engine, StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()));
+        }
+    }
+    Ok(bytes)
+}
+
+/// A whole answer, or tokens as they come.
+pub(super) enum Reply {
+    Whole(Option<Bytes>),
+    Tokens(Box<Pour>),
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Tokens(pour) => pour.poll_next(context).map(|event| event.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Tokens(_) => SizeHint::default(),
+        }
+    }
+}
+
+pub(super) fn whole(content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Some(bytes.into())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(super) fn json(value: &Value) -> Response<Reply> {
+    whole("application/json", value.to_string())
+}
+
+/// As events, or all at once.
+pub(super) async fn tokens(mut pour: Pour, stream: bool) -> Result<Response<Reply>, Refused> {
+    if stream {
+        return Ok(events(pour));
+    }
+    pour.say_all().await?;
+    Ok(whole("application/json", pour.whole(None)))
+}
+
+pub(super) fn events(pour: Pour) -> Response<Reply> {
+    let mut response = Response::new(Reply::Tokens(Box::new(pour)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    response
+}
+
+/// Why there is no answer, in the words of the dialect.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) body: Value,
+}
+
+impl Refused {
+    pub(super) fn new(engine: &DialectEngine, status: StatusCode, message: String) -> Self {
+        let kind = match status {
+            StatusCode::NOT_FOUND => "NotFoundError",
+            status if status.is_client_error() => "BadRequestError",
+            _ => "InternalServerError",
+        };
+        let mut fields = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
+        let body = match engine.dialect {
+            Dialect::Vllm => json!({"error": fields}),
+            Dialect::Sglang => {
+                fields["object"] = json!("error");
+                fields
+            }
+        };
+        Self { status, body }
+    }
+
+    pub(super) fn bad(engine: &DialectEngine, message: String) -> Self {
+        Self::new(engine, StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn failed(engine: &DialectEngine, message: String) -> Self {
+        Self::new(engine, StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    pub(super) fn respond(self) -> Response<Reply> {
+        let mut response = json(&self.body);
+        *response.status_mut() = self.status;
+        response
+    }
+}

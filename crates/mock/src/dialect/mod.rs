@@ -1,0 +1,158 @@
+//! Other projects' engines, as their routers see them: prefill and decode legs over HTTP, with the timing and the faults of
+//! a mock. A request meets the files in this order: [`http`], [`routes`], [`body`] and [`job`], then [`vllm`] or
+//! [`sglang`]; tokens leave through [`pour`].
+
+mod body;
+mod book;
+mod bootstrap;
+mod clock;
+mod counters;
+mod desk;
+mod http;
+mod job;
+mod offers;
+mod pour;
+mod prompts;
+mod rooms;
+mod routes;
+mod sglang;
+mod shape;
+mod side_channel;
+mod vllm;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::config::MockConfig;
+use crate::faults::Faults;
+use crate::vocabulary::Vocabulary;
+use bootstrap::Routes;
+use counters::Counters;
+use desk::Desk;
+use side_channel::RemoteDesks;
+
+/// Whose protocol is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Vllm,
+    Sglang,
+}
+
+/// Which half of a request an engine serves. Without one, vLLM's serves either half, SGLang's whole requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Prefill,
+    Decode,
+}
+
+pub struct DialectConfig {
+    pub dialect: Dialect,
+    pub role: Option<Role>,
+    /// The name clients ask for.
+    pub model: String,
+    pub mock: MockConfig,
+    /// Of SGLang's prefill engines; 0 takes a free one.
+    pub bootstrap_port: u16,
+}
+
+/// An engine of another project, listening.
+pub struct DialectServer {
+    listener: TcpListener,
+    side_channel: TcpListener,
+    bootstrap: Option<TcpListener>,
+    engine: Arc<DialectEngine>,
+}
+
+/// What all requests share.
+pub(crate) struct DialectEngine {
+    dialect: Dialect,
+    role: Option<Role>,
+    model: String,
+    config: MockConfig,
+    vocabulary: Arc<Vocabulary>,
+    faults: Faults,
+    counters: Counters,
+    /// Changes with every start, as in vLLM.
+    id: String,
+    /// Where other mocks fetch KV from this one.
+    side_channel: SocketAddr,
+    desk: Desk,
+    others: RemoteDesks,
+    routes: Routes,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+impl DialectEngine {
+    /// What other mocks are told to connect to.
+    fn side_channel_address(&self) -> SocketAddr {
+        let mut address = self.side_channel;
+        if address.ip().is_unspecified() {
+            address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        address
+    }
+}
+
+impl DialectServer {
+    pub async fn bind(listen: SocketAddr, config: DialectConfig, vocabulary: Arc<Vocabulary>) -> io::Result<Self> {
+        let listener = TcpListener::bind(listen).await?;
+        let host: IpAddr = listen.ip();
+        let side_channel = TcpListener::bind((host, 0)).await?;
+        let needs_bootstrap = config.dialect == Dialect::Sglang && config.role == Some(Role::Prefill);
+        let bootstrap = match needs_bootstrap {
+            true => Some(TcpListener::bind((host, config.bootstrap_port)).await?),
+            false => None,
+        };
+        let engine = Arc::new(DialectEngine {
+            dialect: config.dialect,
+            role: config.role,
+            model: config.model,
+            vocabulary,
+            faults: Faults::new(config.mock.faults.clone()),
+            counters: Counters::default(),
+            id: uuid::Uuid::new_v4().to_string(),
+            side_channel: side_channel.local_addr()?,
+            desk: Desk::new(config.mock.shape.handoff_timeout),
+            others: RemoteDesks::default(),
+            routes: Routes::default(),
+            config: config.mock,
+        });
+        Ok(Self { listener, side_channel, bootstrap, engine })
+    }
+
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Where decode engines find this one's KV, in the SGLang dialect.
+    pub fn bootstrap_address(&self) -> Option<SocketAddr> {
+        self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.local_addr().ok())
+    }
+
+    /// Until it is dropped.
+    pub async fn serve(self) {
+        let Self { listener, side_channel, bootstrap, engine } = self;
+        let bootstrapping = async {
+            match bootstrap {
+                Some(listener) => http::serve(listener, Arc::clone(&engine), bootstrap::answer).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(
+            http::serve(listener, Arc::clone(&engine), routes::answer),
+            side_channel::serve(side_channel, Arc::clone(&engine)),
+            bootstrapping,
+        );
+    }
+}

@@ -1,0 +1,296 @@
+"""Engines without a model: their time, their faults, and the protocols of other projects, as routers would speak them."""
+import json
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deployment import BINARY
+
+REMOTE_DECODE = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+class Engine:
+    def __init__(self, process: subprocess.Popen, log: Path):
+        self.process, self.log = process, log
+        self.url = f"http://127.0.0.1:{self.port('listening on')}"
+        self.http = httpx.Client(base_url=self.url, timeout=60)
+
+    def port(self, what: str) -> int:
+        deadline = time.monotonic() + 30
+        while True:
+            if found := re.search(rf"{what} \S+:(\d+)", self.log.read_text()):
+                return int(found[1])
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, f"no '{what}':\n{self.log.read_text()}"
+            time.sleep(0.01)
+
+    def post(self, path: str, body: dict, **headers) -> httpx.Response:
+        return self.http.post(path, json=body, headers=headers)
+
+    def answer(self, body: dict, path="/v1/completions") -> dict:
+        response = self.post(path, {"model": "mock"} | body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def events(self, body: dict, path="/v1/completions"):
+        """(seconds since the request was sent, parsed event)."""
+        started = time.monotonic()
+        with self.http.stream("POST", path, json={"model": "mock", "stream": True} | body) as response:
+            assert response.status_code == 200, response.read()
+            for line in response.iter_lines():
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    yield time.monotonic() - started, json.loads(line.removeprefix("data: "))
+
+    def count(self, name: str) -> int:
+        return int(re.search(rf"^{name} (\d+)$", self.http.get("/metrics").text, re.M)[1])
+
+
+@contextmanager
+def engine(tmp_path: Path, *flags: str):
+    log = tmp_path / f"engine-{random.getrandbits(32)}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen([BINARY, "engine", *flags], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        yield Engine(process, log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"the engine did not stop:\n{log.read_text()}") from None
+
+
+@pytest.fixture
+def start(tmp_path):
+    with ExitStack() as running:
+
+        def start(dialect: str, mock: str = "", role: str | None = None) -> Engine:
+            flags = [f"--mock={mock}", "--dialect", dialect, *(["--mock-role", role] if role else [])]
+            return running.enter_context(engine(tmp_path, *flags, "--bootstrap-port", "0"))
+
+        yield start
+
+
+def ids(seed: int, count: int) -> list[int]:
+    return [random.Random(seed).randrange(3, 4000) for _ in range(count)]
+
+
+# --- time
+
+
+def check_times(seconds: list[float], first: float, every: float):
+    """Never early; late by what this machine is busy with otherwise."""
+    for index, at in enumerate(seconds):
+        due = first + index * every
+        assert due - 0.002 <= at < due + 0.08, f"token {index} after {at:.3f} s, due after {due:.3f} s"
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang"])
+@pytest.mark.parametrize("path, prompt", [
+    ("/v1/completions", {"prompt": "Once upon a time"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me a story."}]}),
+])
+def test_two_hundred_ms_to_the_first_token_and_twenty_between(start, dialect, path, prompt):
+    mock = start(dialect, "prefill-ms=200,decode-ms=20")
+    events = list(mock.events(prompt | {"max_tokens": 20}, path))
+    tokens = [at for at, event in events if event["choices"][0].get("text") or event["choices"][0].get("delta", {}).get("content")]
+    assert len(tokens) == 20
+    check_times(tokens, 0.2, 0.02)
+    assert events[-1][1]["choices"][0]["finish_reason"] == "length"
+
+
+# --- vLLM
+
+
+def two_legs(prefill: Engine, decode: Engine, body: dict, request_id="r-1", path="/v1/completions") -> tuple[dict, dict]:
+    """As public routers send them. (the object of the first leg, the answer to the second)"""
+    first = body | {"model": "mock", "stream": False, "max_tokens": 1, "kv_transfer_params": REMOTE_DECODE}
+    response = prefill.post(path, first, **{"x-request-id": request_id})
+    assert response.status_code == 200, response.text
+    params = response.json()["kv_transfer_params"]
+    return params, decode.answer(body | {"kv_transfer_params": params}, path)
+
+
+def test_vllm_legs_give_what_one_engine_gives(start):
+    prefill, decode, alone = start("vllm", role="prefill"), start("vllm", role="decode"), start("vllm")
+    for seed, prompt in enumerate(["Once upon a time", ids(1, 700), ids(2, 1)]):
+        body = {"prompt": prompt, "max_tokens": 12}
+        params, answer = two_legs(prefill, decode, body, f"r-{seed}")
+        whole = alone.answer(body)
+        assert answer["choices"] == whole["choices"]
+        assert answer["usage"] == whole["usage"] and answer["usage"]["completion_tokens"] == 12
+        assert params["do_remote_prefill"] and params["remote_request_id"].startswith(f"r-{seed}-")
+        assert params["remote_num_tokens"] == whole["usage"]["prompt_tokens"]
+    assert prefill.count("mock_kv_taken_total") == 3
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+    assert two_legs(prefill, decode, chat, path="/v1/chat/completions")[1]["choices"] == alone.answer(chat, "/v1/chat/completions")["choices"]
+
+
+def test_vllm_kv_is_good_for_one_request_of_its_prompt(start):
+    prefill, decode = start("vllm"), start("vllm")
+    body = {"prompt": ids(3, 100), "max_tokens": 3}
+    params, _ = two_legs(prefill, decode, body)
+    again = decode.post("/v1/completions", {"model": "mock"} | body | {"kv_transfer_params": params})
+    assert again.status_code == 500 and "fetched before" in again.json()["error"]["message"]
+    assert prefill.count("mock_kv_reused_total") == 1 and decode.count("mock_kv_load_failures_total") == 1
+
+    first = body | {"max_tokens": 1, "kv_transfer_params": REMOTE_DECODE}
+    params = prefill.answer(first)["kv_transfer_params"]
+    other = decode.post("/v1/completions", body | {"prompt": ids(4, 100), "kv_transfer_params": params})
+    assert other.status_code == 500 and "another prompt" in other.text
+    for field in ["remote_engine_id", "remote_request_id", "remote_block_ids", "remote_host", "remote_port"]:
+        partial = decode.post("/v1/completions", body | {"kv_transfer_params": params | {field: None}})
+        assert partial.status_code == 400 and field in partial.text
+    wrong = params | {"remote_request_id": "nobody"}
+    assert decode.post("/v1/completions", body | {"kv_transfer_params": wrong}).status_code == 500
+    assert decode.answer(body | {"kv_transfer_params": params})["usage"]["completion_tokens"] == 3
+
+
+def test_vllm_kv_expires_and_dies_with_its_engine(start):
+    prefill, decode = start("vllm", "handoff-timeout-ms=100"), start("vllm")
+    body = {"prompt": ids(5, 50), "max_tokens": 3}
+    first = body | {"max_tokens": 1, "kv_transfer_params": REMOTE_DECODE}
+    params = prefill.answer(first)["kv_transfer_params"]
+    time.sleep(0.15)
+    late = decode.post("/v1/completions", body | {"kv_transfer_params": params})
+    assert late.status_code == 500 and "in time" in late.text
+    params = prefill.answer(first)["kv_transfer_params"]
+    prefill.process.kill()
+    prefill.process.wait()
+    started = time.monotonic()
+    gone = decode.post("/v1/completions", body | {"kv_transfer_params": params})
+    assert gone.status_code == 500 and "gone" in gone.text
+    assert time.monotonic() - started < 1
+
+
+def test_vllm_streams_can_be_resumed_by_their_token_ids(start):
+    prefill, decode, alone = start("vllm"), start("vllm"), start("vllm")
+    body = {"prompt": "Once upon a time", "max_tokens": 30, "return_token_ids": True}
+    events = [event["choices"][0] for _, event in alone.events(body)]
+    prompt = events[0]["prompt_token_ids"]
+    tokens = [event["token_ids"][0] for event in events]
+    assert len(prompt) == alone.answer(body)["usage"]["prompt_tokens"] and len(tokens) == 30
+    rest = {"prompt": prompt + tokens[:11], "max_tokens": 19, "return_token_ids": True}
+    assert two_legs(prefill, decode, rest)[1]["choices"][0]["token_ids"] == tokens[11:]
+
+
+def test_vllm_says_what_a_router_asks(start):
+    mock = start("vllm")
+    assert mock.http.get("/health").status_code == 200
+    (card,) = mock.http.get("/v1/models").json()["data"]
+    assert card["id"] == "mock"
+    events = [event for _, event in mock.events({"prompt": "a", "max_tokens": 2, "stream_options": {"include_usage": True}})]
+    assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 2
+    for body, status in [(b"{", 400), (b'{"prompt": []}', 400), (b'{"prompt": [9999999]}', 400), (b'{"model": "x", "prompt": "a"}', 404)]:
+        response = mock.http.post("/v1/completions", content=body)
+        assert response.status_code == status and response.json()["error"]["code"] == status
+    two = mock.answer({"prompt": [ids(1, 5), ids(2, 5)], "n": 2, "max_tokens": 4})["choices"]
+    assert [choice["index"] for choice in two] == [0, 1, 2, 3] and len({choice["text"] for choice in two}) == 4
+
+
+# --- SGLang
+
+
+def both_legs(prefill: Engine, decode: Engine, body: dict, room, path="/v1/completions", delay_s=0.0) -> list[httpx.Response]:
+    """The same body to both at the same time; `delay_s` > 0 sends the decode leg later, < 0 the prefill leg."""
+    port = prefill.port("bootstrap on")
+    body = body | {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": room}
+
+    def leg(engine: Engine, after_s: float) -> httpx.Response:
+        time.sleep(max(after_s, 0))
+        return engine.post(path, body)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(leg, [prefill, decode], [-delay_s, delay_s]))
+
+
+@pytest.mark.parametrize("delay_s", [-0.2, 0.0, 0.2])
+def test_sglang_legs_meet_and_give_what_one_engine_gives(start, delay_s):
+    prefill, decode, alone = start("sglang", role="prefill"), start("sglang", role="decode"), start("sglang")
+    completion = {"prompt": ids(6, 300), "max_tokens": 9}
+    first, second = both_legs(prefill, decode, completion, 2**63 - 1, delay_s=delay_s)
+    assert first.status_code == second.status_code == 200, (first.text, second.text)
+    assert second.json()["choices"] == alone.answer(completion)["choices"]
+    generate = {"text": ["One", "Two"], "sampling_params": {"max_new_tokens": 4}}
+    _, batch = both_legs(prefill, decode, generate, [1, 2], "/generate", delay_s)
+    whole = alone.answer(generate, "/generate")
+    assert [a["output_ids"] for a in batch.json()] == [a["output_ids"] for a in whole] and len(whole) == 2
+    assert prefill.count("mock_kv_taken_total") == 3
+
+
+def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
+    prefill = start("sglang", "handoff-timeout-ms=300", role="prefill")
+    decode = start("sglang", "handoff-timeout-ms=300", role="decode")
+    body = {"prompt": ids(7, 40), "max_tokens": 3}
+    assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [200, 200]
+    assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [400, 400]
+    assert prefill.count("mock_kv_reused_total") == 2
+    port = prefill.port("bootstrap on")
+    alone = body | {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 6}
+    started = time.monotonic()
+    assert prefill.post("/v1/completions", alone).status_code == 500
+    assert decode.post("/v1/completions", alone | {"bootstrap_room": 7}).status_code == 500
+    assert 0.5 < time.monotonic() - started < 3
+    assert decode.post("/v1/completions", body).status_code == 400
+    bootstrap = httpx.Client(base_url=f"http://127.0.0.1:{port}")
+    assert bootstrap.get("/health").status_code == 200
+    assert bootstrap.get("/route?prefill_dp_rank=0&target_tp_rank=0").json()["rank_port"] > 0
+    assert bootstrap.get("/route").status_code == 400
+
+
+def test_sglang_streams_from_the_decode_engine(start):
+    prefill = start("sglang", "prefill-ms=200", role="prefill")
+    decode = start("sglang", "decode-ms=20", role="decode")
+    port = prefill.port("bootstrap on")
+    body = {"prompt": ids(8, 40), "max_tokens": 10, "bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 1}
+    leg = threading.Thread(target=prefill.post, args=("/v1/completions", body))
+    leg.start()
+    times = [at for at, _ in decode.events(body)]
+    leg.join()
+    check_times(times, 0.2, 0.02)
+
+
+# --- faults
+
+
+def test_errors_come_at_their_rate_again_with_the_same_seed(start):
+    def statuses(seed: int) -> list[int]:
+        mock = start("vllm", f"error-rate=0.2,seed={seed}")
+        return [mock.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status_code for _ in range(200)]
+
+    first = statuses(1)
+    assert set(first) == {200, 500} and 20 <= first.count(500) <= 60
+    assert statuses(1) == first != statuses(2)
+
+
+def test_a_failing_stream_says_so(start):
+    mock = start("vllm", "error-rate=1,error-after-tokens=3")
+    events = [event for _, event in mock.events({"prompt": "a", "max_tokens": 8})]
+    assert len(events) == 4 and events[3]["error"]["code"] == 500
+
+
+def test_a_crash_ends_the_process_in_mid_stream(start):
+    mock = start("vllm", "decode-ms=5,crash-after-tokens=4")
+    seen = []
+    with pytest.raises(httpx.RemoteProtocolError):
+        for _, event in mock.events({"prompt": "a", "max_tokens": 8}):
+            seen.append(event)
+    assert len(seen) == 4
+    assert mock.process.wait(5) == 1
