@@ -1,4 +1,4 @@
-"""A real `baton serve`, started and stopped by tests."""
+"""A real `baton serve`, or a single `baton engine`, started and stopped by tests."""
 import json
 import os
 import signal
@@ -23,14 +23,18 @@ def free_port() -> int:
 
 
 class Deployment:
-    def __init__(self, process: subprocess.Popen, port: int, log: Path):
-        self.process, self.port, self.log = process, port, log
+    def __init__(self, process: subprocess.Popen, port: int, log: Path, secret: str | None = None):
+        self.process, self.port, self.log, self.secret = process, port, log, secret
         self.url = f"http://127.0.0.1:{port}"
+        self.headers = {"content-type": "application/json"}
+        if secret is not None:
+            self.headers["authorization"] = f"Bearer {secret}"
 
-    def call(self, path: str, body=None, method=None, timeout=120):
+    def call(self, path: str, body=None, method=None, timeout=120, headers=None):
         """(status, parsed JSON or text). `body` may be bytes (sent as they are) or anything JSON can hold."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
+        headers = self.headers if headers is None else headers
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 status, text = answer.status, answer.read().decode()
@@ -65,20 +69,31 @@ class Deployment:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
-@contextmanager
 def serve(tmp_path: Path, *flags: str):
-    """Runs `baton serve` until the block ends; fails loudly, with its log, when it does not become ready."""
+    """Runs `baton serve` until the block ends."""
     port = free_port()
-    log = tmp_path / f"serve-{port}.log"
+    return running(tmp_path, port, ["serve", "--router-port", str(port), *flags])
+
+
+def engine(tmp_path: Path, *flags: str, secret: str | None = "of-the-tests", host: str = "127.0.0.1"):
+    """Runs a `baton engine` by itself until the block ends."""
+    port = free_port()
+    return running(tmp_path, port, ["engine", "storyteller-11m", "--listen", f"{host}:{port}", *flags], secret)
+
+
+@contextmanager
+def running(tmp_path: Path, port: int, command: list[str], secret: str | None = None):
+    """Fails loudly, with its log, when it does not become ready."""
+    name = command[0]
+    log = tmp_path / f"{name}-{port}.log"
+    env = os.environ | ({"BATON_SECRET": secret} if secret is not None else {})
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [BINARY, "serve", "--router-port", str(port), *flags], stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path
-        )
-    deployment = Deployment(process, port, log)
+        process = subprocess.Popen([BINARY, *command], stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path, env=env)
+    deployment = Deployment(process, port, log, secret)
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
-            assert process.poll() is None, f"serve exited with {process.returncode}:\n{log.read_text()}"
+            assert process.poll() is None, f"{name} exited with {process.returncode}:\n{log.read_text()}"
             assert time.monotonic() < deadline, f"not ready in {START_TIMEOUT_S} s:\n{log.read_text()}"
             try:
                 if deployment.call("/ready", timeout=2)[0] == 200:
@@ -93,4 +108,4 @@ def serve(tmp_path: Path, *flags: str):
             process.wait(15)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise AssertionError(f"serve did not stop within 15 s:\n{log.read_text()}") from None
+            raise AssertionError(f"{name} did not stop within 15 s:\n{log.read_text()}") from None

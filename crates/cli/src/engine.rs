@@ -1,16 +1,18 @@
-//! `baton engine`: one engine, and the sessions of routers that connect to it.
+//! `baton engine`: one engine, for routers that connect to it and callers over HTTP.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
-use baton_engine::{EngineConfig, EngineHandle, Fabric};
+use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
+use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
-use baton_model::{Model, ModelSource};
-use baton_protocol::{Secret, serve_sessions};
+use baton_model::{DEFAULT_MODEL, Model, ModelFiles, ModelSource};
+use baton_protocol::Secret;
 use tokio::net::TcpListener;
 
+use crate::card::model_card;
 use crate::config::{check, engine_size};
 use crate::failure::Failure;
 use crate::machine;
@@ -39,7 +41,10 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     };
     // Sessions are a few sockets; the cores belong to the step loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
-    runtime.block_on(serve(args, secret, engine, announcer))
+    let served = runtime.block_on(serve(args, secret, engine, announcer));
+    // A tokenizer may still be busy with a long prompt nobody waits for any more.
+    runtime.shutdown_background();
+    served
 }
 
 fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
@@ -93,7 +98,8 @@ async fn serve(
         .map_err(|error| Failure::user(format!("cannot listen on {}: {error}", args.listen)))?;
     let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
     announcer.listening(&listener).map_err(Failure::ours)?;
-    let mut sessions = std::pin::pin!(serve_sessions(listener, secret, engine.clone()));
+    let face = face(args, secret, &engine)?;
+    let mut sessions = std::pin::pin!(serve_engine(listener, face, engine.clone()));
     let draining = async {
         shutdown.reached(Stage::Draining).await;
         if args.supervised {
@@ -113,6 +119,25 @@ async fn serve(
     };
     let _ = tokio::time::timeout(FLUSH, sessions).await;
     ended.map_err(Failure::ours)
+}
+
+fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<EngineFace, Failure> {
+    let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
+    let (source, info) = (ModelSource::resolve(model).map_err(Failure::user)?, engine.info().clone());
+    let card = move || {
+        let files = ModelFiles::open(&source).map_err(|error| error.to_string())?;
+        let card = model_card(&files, info.max_context_tokens as usize).map_err(|failure| failure.message)?;
+        // A mock borrows its tokenizer.
+        Ok(ModelCard { id: info.model.clone(), vocab_size: info.vocab_size, ..card })
+    };
+    Ok(EngineFace {
+        name: args.name.clone(),
+        serving: Arc::new(LocalEngine::new(engine.clone())),
+        calls: Arc::new(LocalEngine::new(engine.clone())),
+        secret,
+        config: GatewayConfig::default(),
+        card: LazyCard::new(card),
+    })
 }
 
 /// From the launcher, or whoever runs engines by hand; a fresh one is printed so that it can be handed on.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 #[derive(Debug)]
 pub(crate) struct Failure {
-    message: String,
+    pub(crate) message: String,
     hint: Option<String>,
     fault: Fault,
 }

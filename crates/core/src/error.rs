@@ -23,6 +23,8 @@ pub enum Fault {
     Capacity,
     /// An engine failed, vanished or misbehaved.
     Engine,
+    /// The request contradicts what is there: another of the same name, another prompt, an engine with other weights.
+    Conflict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,10 @@ pub enum Retry {
 impl ServeError {
     pub fn caller(message: impl Into<String>) -> Self {
         Self { fault: Fault::Caller, retry: Retry::Never, message: message.into(), param: None }
+    }
+
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self { fault: Fault::Conflict, retry: Retry::Never, message: message.into(), param: None }
     }
 
     pub fn engine(message: impl Into<String>) -> Self {

@@ -121,7 +121,7 @@ impl HandOff for FabricHandOff {
             ours => {
                 let ours = ours.map_or_else(|| format!("only {} tokens", prompt.len()), |ours| format!("{ours:016x}"));
                 let theirs = target.prompt;
-                return Err(ServeError::caller(format!(
+                return Err(ServeError::conflict(format!(
                     "the receiver waits for another prompt: its first {end} tokens have hash {theirs:016x}, here {ours}"
                 ))
                 .about("prompt"));
@@ -201,7 +201,8 @@ fn digest(prompt: &[TokenId]) -> u64 {
 fn to_serve_error(error: FabricError) -> ServeError {
     let message = error.to_string();
     match error {
-        FabricError::Mismatch { .. } | FabricError::BadTarget(_) => ServeError::caller(message).about("kv_addr_info"),
+        FabricError::Mismatch { .. } => ServeError::conflict(message).about("kv_addr_info"),
+        FabricError::BadTarget(_) => ServeError::caller(message).about("kv_addr_info"),
         FabricError::TooMany => ServeError::busy(message, TOO_MANY_RETRY_MS),
         FabricError::Connect(_) | FabricError::Broken(_) | FabricError::Refused(_) | FabricError::Memory(_) => {
             ServeError::engine(message)

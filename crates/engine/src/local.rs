@@ -1,11 +1,12 @@
 //! An engine in the caller's own process, behind the same trait as one at the other end of a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
+use baton_core::{EngineInfo, EngineReport, Fault, GenerateRequest, Retry, ServeError, TokenRange};
 use baton_protocol::{
-    Caller, Command, CommandSink, Destination, Engine, OpenRequests, Reservation, Sent, SessionId, StepReply,
-    TokenStream,
+    Caller, Command, CommandSink, Destination, Engine, HostedEngine, OpenRequests, Reservation, Sent, SessionId,
+    StepReply, TokenStream,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -67,6 +68,29 @@ impl Engine for LocalEngine {
         handoff: Option<(Reservation, Option<Sent>)>,
     ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         ready(self.caller.start_generate(request, handoff)).boxed()
+    }
+}
+
+impl HostedEngine for LocalEngine {
+    fn prep_recv_leased(
+        &self,
+        request: &GenerateRequest,
+        end: u32,
+        lease: Duration,
+    ) -> BoxFuture<'static, Result<Reservation, ServeError>> {
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        self.caller.prep_recv(request, end, Some(lease_ms))
+    }
+
+    fn audit(&self) -> BoxFuture<'static, Result<(), ServeError>> {
+        let handle = self.handle.clone();
+        let audited = async move {
+            handle.audit().await?.map_err(|discrepancy| {
+                let message = discrepancy.to_string();
+                ServeError { fault: Fault::Engine, retry: Retry::Never, message, param: None }
+            })
+        };
+        audited.boxed()
     }
 }
 

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use baton_protocol::TokenStream;
 use futures_util::stream;
 use serde::Serialize;
 
@@ -86,10 +87,16 @@ impl Head {
     }
 }
 
-/// An error before the first piece is an error with its own status, also for a stream.
-pub(crate) async fn answer<S: Shape>(gateway: &Arc<Gateway>, shape: S, job: Job) -> Result<Response, ApiError> {
+/// `streams`: one for each prompt of the job. An error before the first piece is an error with its own status, also for a
+/// stream.
+pub(crate) async fn answer<S: Shape>(
+    gateway: &Arc<Gateway>,
+    shape: S,
+    job: Job,
+    streams: Vec<TokenStream>,
+) -> Result<Response, ApiError> {
     let (choices, delivery) = (job.choices(), job.params.delivery);
-    let mut generation = Generation::start(gateway, job).await?;
+    let mut generation = Generation::new(gateway, job, streams);
     let head = Head::new::<S>(gateway);
     match delivery {
         Delivery::Whole => {

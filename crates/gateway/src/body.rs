@@ -24,11 +24,15 @@ pub(crate) async fn admit(gateway: &Gateway, body: Body) -> Result<(OwnedSemapho
     match gateway.admit() {
         Ok(permit) => Ok((permit, read_fields(body, max_bytes).await?)),
         Err(busy) => {
-            // Read what comes, so that the client gets to see the refusal.
-            let _ = tokio::time::timeout(READ_TIMEOUT, read_up_to(body, 0)).await;
+            discard(body).await;
             Err(busy)
         }
     }
+}
+
+/// Reads what comes, so that the client gets to see why it is refused.
+pub(crate) async fn discard(body: Body) {
+    let _ = tokio::time::timeout(READ_TIMEOUT, read_up_to(body, 0)).await;
 }
 
 /// Any content type will do.

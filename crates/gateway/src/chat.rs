@@ -27,8 +27,9 @@ pub(crate) async fn chat_completions(State(gateway): State<Arc<Gateway>>, body: 
     let request = ChatRequest::take(&mut fields, &gateway.card)?;
     let prompts = vec![request.prompt(&gateway).await?];
     let ChatRequest { params, logprobs, .. } = request;
-    let job = Job { prompts, params, logprobs, score_prompt: false, arrived, permit };
-    answer(&gateway, ChatCompletion { logprobs: logprobs.is_some() }, job).await
+    let job = Job { prompts, params, logprobs, score_prompt: false, arrived, held: Box::new(permit) };
+    let streams = job.dispatch(&gateway).await?;
+    answer(&gateway, ChatCompletion { logprobs: logprobs.is_some() }, job, streams).await
 }
 
 struct ChatCompletion {

@@ -12,30 +12,30 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use self::logprobs::Logprobs;
-use self::request::CompletionRequest;
+pub(crate) use self::request::CompletionRequest;
 use crate::answer::{Shape, answer};
 use crate::body;
 use crate::choice::{Finish, Piece};
 use crate::error::ApiError;
 use crate::gateway::Gateway;
-use crate::generation::Job;
 
 pub(crate) async fn completions(State(gateway): State<Arc<Gateway>>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
     let (permit, mut fields) = body::admit(&gateway, body).await?;
     let request = CompletionRequest::take(&mut fields, &gateway.card)?;
     let prompts = request.prompts(&gateway).await?;
-    let CompletionRequest { params, logprobs, echo, .. } = request;
-    let job = Job { prompts, params, logprobs, score_prompt: echo, arrived, permit };
-    answer(&gateway, TextCompletion { logprobs: logprobs.is_some() }, job).await
+    let shape = TextCompletion { logprobs: request.logprobs.is_some() };
+    let job = request.into_job(prompts, arrived, Box::new(permit));
+    let streams = job.dispatch(&gateway).await?;
+    answer(&gateway, shape, job, streams).await
 }
 
-struct TextCompletion {
-    logprobs: bool,
+pub(crate) struct TextCompletion {
+    pub(crate) logprobs: bool,
 }
 
 #[derive(Serialize)]
-struct TextChoice {
+pub(crate) struct TextChoice {
     index: u32,
     text: String,
     logprobs: Option<Logprobs>,

@@ -71,6 +71,9 @@ impl From<ServeError> for ApiError {
     fn from(error: ServeError) -> Self {
         let (status, code) = match (error.fault, error.retry) {
             (Fault::Caller, _) => (StatusCode::BAD_REQUEST, None),
+            (Fault::Conflict, _) => (StatusCode::CONFLICT, None),
+            // It would not fit into an empty engine either.
+            (Fault::Capacity, Retry::Never) => (StatusCode::UNPROCESSABLE_ENTITY, None),
             (Fault::Capacity, _) => (StatusCode::TOO_MANY_REQUESTS, Some("rate_limit_exceeded")),
             (Fault::Engine, Retry::Never) => (StatusCode::INTERNAL_SERVER_ERROR, None),
             (Fault::Engine, _) => (StatusCode::SERVICE_UNAVAILABLE, None),
@@ -103,6 +106,9 @@ impl IntoResponse for ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
             headers.insert("retry-after-ms", HeaderValue::from(ms));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         (self.status, headers, Json(self.body())).into_response()
     }
 }
@@ -116,6 +122,8 @@ mod tests {
         let engine = |retry| ServeError { retry, ..ServeError::engine("x") };
         for (error, status, kind, retry_after) in [
             (ServeError::caller("x"), 400, "invalid_request_error", None),
+            (ServeError::conflict("x"), 409, "invalid_request_error", None),
+            (ServeError { retry: Retry::Never, ..ServeError::busy("x", 1) }, 422, "invalid_request_error", None),
             (ServeError::busy("x", 1), 429, "rate_limit_error", Some("1")),
             (ServeError::busy("x", 2001), 429, "rate_limit_error", Some("3")),
             (engine(Retry::Elsewhere), 503, "service_unavailable_error", Some("1")),

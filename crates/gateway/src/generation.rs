@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams};
+use baton_protocol::TokenStream;
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::choice::Piece;
@@ -25,15 +25,25 @@ pub(crate) struct Job {
     /// With the log-probabilities of the prompt.
     pub(crate) score_prompt: bool,
     pub(crate) arrived: Instant,
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) held: Held,
 }
+
+/// Given back when the last piece has been told: a place among the open requests, a name that others cannot use.
+pub(crate) type Held = Box<dyn Send + Sync>;
 
 impl Job {
     pub(crate) fn choices(&self) -> u32 {
         self.prompts.len() as u32 * self.params.choices
     }
 
-    fn request(&self, prompt: &Prompt) -> GenerateRequest {
+    /// Started wherever the router thinks best.
+    pub(crate) async fn dispatch(&self, gateway: &Gateway) -> Result<Vec<TokenStream>, ApiError> {
+        let requests = self.prompts.iter().map(|prompt| self.request(prompt));
+        let started = requests.map(|request| gateway.dispatcher.generate(request));
+        Ok(try_join_all(started).await?)
+    }
+
+    pub(crate) fn request(&self, prompt: &Prompt) -> GenerateRequest {
         let choices = self.params.choices as usize;
         GenerateRequest {
             id: RequestId(0),
@@ -67,15 +77,12 @@ fn random_seed() -> u64 {
 pub(crate) struct Generation {
     runs: SelectAll<BoxStream<'static, Result<Output, ApiError>>>,
     usage: Usage,
-    _permit: OwnedSemaphorePermit,
+    _held: Held,
 }
 
 impl Generation {
-    pub(crate) async fn start(gateway: &Arc<Gateway>, job: Job) -> Result<Self, ApiError> {
-        let requests: Vec<_> = job.prompts.iter().map(|prompt| job.request(prompt)).collect();
-        let started = requests.into_iter().map(|request| gateway.dispatcher.generate(request));
-        let streams = try_join_all(started).await?;
-        let Job { prompts, params, arrived, permit, .. } = job;
+    pub(crate) fn new(gateway: &Arc<Gateway>, job: Job, streams: Vec<TokenStream>) -> Self {
+        let Job { prompts, params, arrived, held, .. } = job;
         let vocabulary = gateway.card.tokenizer.vocabulary();
         let indices = (0..).step_by(params.choices as usize);
         let runs = streams.into_iter().zip(prompts).zip(indices).map(|((events, prompt), first_index)| {
@@ -83,7 +90,7 @@ impl Generation {
             let run = PromptRun::new(events, prompt, vocabulary, &params, first_index, stopwatch);
             stream::unfold(run, |mut run| async move { run.next().await.map(|output| (output, run)) }).boxed()
         });
-        Ok(Self { runs: runs.collect(), usage: Usage::default(), _permit: permit })
+        Self { runs: runs.collect(), usage: Usage::default(), _held: held }
     }
 
     /// `None` when all choices have ended. After an error nothing more comes: the other prompts are given up.

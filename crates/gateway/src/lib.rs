@@ -7,7 +7,8 @@
 //!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
-//! This is the only place, with the compatible HTTP face of engines, where an error has a status code.
+//! [`microserving`] puts the same in front of a single engine, beside the calls that routers make. This crate is the only
+//! place where an error has a status code.
 
 mod answer;
 mod body;
@@ -21,6 +22,7 @@ mod fields;
 mod gateway;
 mod generation;
 mod metrics;
+mod microserving;
 mod params;
 mod prompt;
 mod prompt_run;
@@ -33,5 +35,6 @@ mod usage;
 
 pub use card::{ModelCard, SamplingDefaults};
 pub use gateway::{Gateway, GatewayConfig};
+pub use microserving::{EngineFace, LazyCard, serve_engine};
 pub use routes::router;
 pub use serve::serve;

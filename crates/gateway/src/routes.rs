@@ -17,6 +17,10 @@ use crate::metrics::Counted;
 use crate::{service, tokenize};
 
 pub fn router(gateway: Arc<Gateway>) -> Router {
+    counted(with_fallbacks(openai(&gateway)), gateway)
+}
+
+pub(crate) fn openai(gateway: &Arc<Gateway>) -> Router {
     Router::new()
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat_completions))
@@ -27,10 +31,15 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/health", get(service::health))
         .route("/ready", get(service::ready))
         .route("/metrics", get(service::metrics))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(&gateway), around))
-        .with_state(gateway)
+        .with_state(Arc::clone(gateway))
+}
+
+pub(crate) fn with_fallbacks(routes: Router) -> Router {
+    routes.fallback(unknown_path).method_not_allowed_fallback(wrong_method)
+}
+
+pub(crate) fn counted(routes: Router, gateway: Arc<Gateway>) -> Router {
+    routes.layer(middleware::from_fn_with_state(gateway, around))
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {
@@ -69,7 +78,7 @@ fn allow_any_origin(headers: &mut HeaderMap, preflight: bool, wanted: Option<Hea
 
 /// A closed set, so that no client can make new time series.
 fn label(path: &str) -> &'static str {
-    const PATHS: [&str; 8] = [
+    const PATHS: [&str; 12] = [
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/models",
@@ -78,6 +87,10 @@ fn label(path: &str) -> &'static str {
         "/health",
         "/ready",
         "/metrics",
+        "/microserving/prep_recv",
+        "/microserving/remote_send",
+        "/microserving/start_generate",
+        "/debug/audit",
     ];
     let known = PATHS.into_iter().find(|known| *known == path);
     known.unwrap_or(if path.starts_with("/v1/models/") { "/v1/models/{id}" } else { "other" })

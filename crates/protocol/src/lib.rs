@@ -2,7 +2,8 @@
 //!
 //! [`Engine`] is the seam. [`SessionClient`] is an engine at the other end of a TCP connection, [`serve_sessions`] the
 //! listening side of it: one connection per router and engine, all requests on it, one frame per step. The end of the
-//! connection is the end of its requests, on both sides.
+//! connection is the end of its requests, on both sides. A [`HostedEngine`] is one in this process, for callers without a
+//! session.
 
 mod caller;
 mod client;
@@ -12,6 +13,7 @@ mod error;
 mod frame;
 mod handshake;
 mod host;
+mod hosted;
 mod message;
 mod open_requests;
 mod outbox;
@@ -25,9 +27,11 @@ pub use client::SessionClient;
 pub use command::{Command, PrepRecv, RemoteSend, StepReply};
 pub use engine::Engine;
 pub use error::{FrameError, SessionError};
+pub use frame::FIRST_BYTE;
 pub use host::{SessionHost, SessionId};
+pub use hosted::HostedEngine;
 pub use open_requests::OpenRequests;
 pub use reservation::{Destination, Reservation, Sent};
 pub use secret::Secret;
-pub use server::serve_sessions;
+pub use server::{serve_session, serve_sessions};
 pub use token_stream::TokenStream;

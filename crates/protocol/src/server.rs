@@ -23,7 +23,7 @@ use crate::{Command, StepReply};
 /// Routers that may be connected at once, unproven ones included.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Accepts until it is dropped; that also ends all open sessions.
+/// Accepts nothing but sessions until it is dropped; that also ends all open ones.
 pub async fn serve_sessions(listener: TcpListener, secret: Secret, host: impl SessionHost) {
     let host = Arc::new(host);
     let mut sessions = JoinSet::new();
@@ -32,7 +32,10 @@ pub async fn serve_sessions(listener: TcpListener, secret: Secret, host: impl Se
             biased;
             Some(_ended) = sessions.join_next() => {}
             accepted = listener.accept(), if sessions.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, peer)) => drop(sessions.spawn(serve_one(stream, peer, secret.clone(), Arc::clone(&host)))),
+                Ok((stream, peer)) => {
+                    let (secret, host) = (secret.clone(), Arc::clone(&host));
+                    sessions.spawn(async move { serve_session(stream, peer, &secret, host).await });
+                }
                 // Out of file descriptors, most likely: accepting again at once would only spin.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a session");
@@ -43,8 +46,9 @@ pub async fn serve_sessions(listener: TcpListener, secret: Secret, host: impl Se
     }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, secret: Secret, host: Arc<impl SessionHost>) {
-    match converse(stream, &secret, host).await {
+/// One session, from its handshake to its end.
+pub async fn serve_session(stream: TcpStream, peer: SocketAddr, secret: &Secret, host: Arc<impl SessionHost>) {
+    match converse(stream, secret, host).await {
         Ok(()) | Err(SessionError::Closed) => tracing::debug!(%peer, "session ended"),
         Err(error) => tracing::warn!(%peer, %error, "session broke"),
     }

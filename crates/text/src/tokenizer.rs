@@ -21,6 +21,7 @@ pub enum SpecialTokens {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     vocabulary: Arc<Vocabulary>,
+    id: String,
     /// No token stands for more bytes of text than this; `None` when the text is changed before it is cut into tokens.
     longest_token_bytes: Option<usize>,
 }
@@ -38,7 +39,13 @@ impl Tokenizer {
         let vocabulary = vocabulary(&inner, &decoder);
         let every_byte_has_a_token = inner.get_normalizer().is_none() && file["model"]["unk_token"].is_null();
         let longest_token_bytes = every_byte_has_a_token.then(|| vocabulary.longest_token_bytes().max(1));
-        Ok(Self { inner, vocabulary: Arc::new(vocabulary), longest_token_bytes })
+        let id = blake3::hash(json).to_hex()[..16].to_owned();
+        Ok(Self { inner, vocabulary: Arc::new(vocabulary), id, longest_token_bytes })
+    }
+
+    /// Of the file's bytes: tokenizers with equal ids make the same tokens.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TextError> {

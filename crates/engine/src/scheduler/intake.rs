@@ -57,7 +57,7 @@ impl Scheduler {
         }
         let other_prompt = reserved.as_ref().is_some_and(|(_, reserved)| reserved.prompt != asked.prompt);
         let leader = if other_prompt {
-            Err(ServeError::caller("the prompt is not the one its reservation was made for").about("prompt"))
+            Err(ServeError::conflict("the prompt is not the one its reservation was made for").about("prompt"))
         } else {
             self.enqueue(session, asked)
         };
@@ -101,7 +101,7 @@ impl Scheduler {
                 self.remove_request(key, true);
                 self.counters.aborted += 1;
             }
-            Some(_) => return Err(ServeError::caller(format!("request {} is running already", key.request))),
+            Some(_) => return Err(ServeError::conflict(format!("request {} is running already", key.request))),
             None => {}
         }
         let waiting = self.waiting_sequences();

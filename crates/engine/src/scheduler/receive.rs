@@ -43,7 +43,7 @@ impl Scheduler {
         let owner = RequestKey { session, request };
         match self.reservations.iter().find(|(_, reserved)| reserved.owner == owner) {
             Some((&id, older)) if older.attempt < attempt => self.abandon(id),
-            Some(_) => return Err(ServeError::caller(format!("request {request} has a reservation already"))),
+            Some(_) => return Err(ServeError::conflict(format!("request {request} has a reservation already"))),
             None => {}
         }
         if self.starving.is_some() || self.reservations.len() >= self.limits.max_waiting {

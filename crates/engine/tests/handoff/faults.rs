@@ -101,7 +101,7 @@ async fn what_does_not_fit_together_is_refused_with_both_sides_named() {
 
     let other = Setup { dtype: StorageDtype::F32, ..PLAIN }.start();
     let error = other.engine.remote_send(&request, &reservation, range).await.unwrap_err();
-    assert_eq!((error.fault, error.retry), (Fault::Caller, Retry::Never));
+    assert_eq!((error.fault, error.retry), (Fault::Conflict, Retry::Never));
     for node in [&decode, &other] {
         assert!(error.message.contains(&node.handle.info().numerics_id), "{error}");
     }
@@ -110,7 +110,7 @@ async fn what_does_not_fit_together_is_refused_with_both_sides_named() {
     for prompt in [super::engines::request(1, 13, 100), super::engines::request(1, 12, 98)] {
         let range = TokenRange::up_to(prompt.prompt.len() as u32 - 1);
         let error = prefill.engine.remote_send(&prompt, &reservation, range).await.unwrap_err();
-        assert_eq!((error.fault, error.param.as_deref()), (Fault::Caller, Some("prompt")), "{error}");
+        assert_eq!((error.fault, error.param.as_deref()), (Fault::Conflict, Some("prompt")), "{error}");
     }
     let mut garbage = (*reservation).clone();
     garbage.target = vec![1, 2, 3].into();

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use baton_core::TokenId;
 use baton_text::{ControlTokens, SpecialTokens};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::card::ModelCard;
 use crate::error::ApiError;
 use crate::fields::{Fields, FromJson, Mismatch};
 use crate::gateway::Gateway;
+use crate::generation::{Held, Job};
 use crate::params::{MAX_LOGPROBS, Params, check_model, token_ids};
 use crate::prompt::{Length, Prompt, tokenize_prompt};
 
@@ -20,9 +22,9 @@ const MAX_TOTAL_CHOICES: usize = 1024;
 pub(crate) struct CompletionRequest {
     inputs: Vec<Input>,
     max_tokens: Option<u32>,
-    pub(crate) echo: bool,
+    echo: bool,
     pub(crate) logprobs: Option<u32>,
-    pub(crate) params: Params,
+    params: Params,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +55,32 @@ impl CompletionRequest {
         Ok(request)
     }
 
+    /// At least one.
+    pub(crate) fn prompt_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// One for each, in order.
     pub(crate) async fn prompts(&self, gateway: &Arc<Gateway>) -> Result<Vec<Prompt>, ApiError> {
         let length = match self.max_tokens {
             Some(asked) => Length::Asked("max_tokens", asked),
             None => Length::Default(Some(DEFAULT_MAX_TOKENS.max(self.params.min_tokens))),
         };
+        self.prompts_for(gateway, length).await
+    }
+
+    /// The first one, for an engine that need not have room for the answer.
+    pub(crate) async fn prompt_to_compute(&self, gateway: &Arc<Gateway>) -> Result<Arc<[TokenId]>, ApiError> {
+        let prompts = self.prompts_for(gateway, Length::Default(None)).await?;
+        Ok(Arc::clone(&prompts[0].tokens))
+    }
+
+    pub(crate) fn into_job(self, prompts: Vec<Prompt>, arrived: Instant, held: Held) -> Job {
+        let Self { params, logprobs, echo, .. } = self;
+        Job { prompts, params, logprobs, score_prompt: echo, arrived, held }
+    }
+
+    async fn prompts_for(&self, gateway: &Arc<Gateway>, length: Length<'_>) -> Result<Vec<Prompt>, ApiError> {
         let mut prompts = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let (tokens, text) = match input {

@@ -40,7 +40,12 @@ impl Reply {
 }
 
 pub(crate) async fn call(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Reply {
-    let mut connection = Connection::open(address, method, path, body).await;
+    call_with(address, method, path, "", body).await
+}
+
+/// `headers`: whole lines.
+pub(crate) async fn call_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+    let mut connection = Connection::open_with(address, method, path, headers, body).await;
     connection.read_to_end().await
 }
 
@@ -52,9 +57,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Self {
+        Self::open_with(address, method, path, "", body).await
+    }
+
+    async fn open_with(address: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Self {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\norigin: http://example.org\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\norigin: http://example.org\r\n{headers}\
              content-length: {}\r\n\r\n",
             body.len()
         );
