@@ -29,6 +29,7 @@ pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failur
         kv_pages: kv_pages(options, &config),
         step_tokens: options.step_tokens.unwrap_or(512),
         max_slots: options.max_slots.unwrap_or(256),
+        tp: options.tp.unwrap_or(1) as u32,
     };
     let backend = MockBackend::new(config, size, Arc::new(vocabulary)).map_err(Failure::user)?;
     let fabric = Fabric {

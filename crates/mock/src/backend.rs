@@ -26,6 +26,8 @@ pub struct MockSize {
     pub kv_pages: usize,
     pub step_tokens: usize,
     pub max_slots: usize,
+    /// Tensor-parallel shards: all hold the one KV head there is.
+    pub tp: u32,
 }
 
 pub struct MockBackend {
@@ -53,7 +55,7 @@ struct Running {
 
 impl MockBackend {
     pub fn new(config: MockConfig, size: MockSize, vocabulary: Arc<Vocabulary>) -> Result<Self, ComputeError> {
-        let kv = MockKv::new(&config.shape, size.kv_pages)?;
+        let kv = MockKv::new(&config.shape, size.kv_pages, size.tp)?;
         // What the tokens of an answer depend on, besides the request.
         let says = mix(vocabulary.digest(), config.shape.output_tokens.map_or(0, u64::from));
         Ok(Self {

@@ -20,9 +20,9 @@ pub(crate) struct MockKv {
 type Mark = u64;
 
 impl MockKv {
-    pub(crate) fn new(shape: &Shape, pages: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(shape: &Shape, pages: usize, shards: u32) -> Result<Self, ComputeError> {
         let pages = u32::try_from(pages).map_err(|_| ComputeError::Load(format!("{pages} KV pages are too many")))?;
-        let pool = KvPool::new(layout(shape), pages, 1)
+        let pool = KvPool::new(layout(shape), pages, shards)
             .map_err(|error| ComputeError::Device(format!("cannot map memory for {pages} KV pages: {error}")))?;
         Ok(Self { pool: Arc::new(pool), layers: shape.layers })
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn marks_of_other_tokens_places_and_layers_differ() {
-        let kv = MockKv::new(&Shape { layers: 3, ..Shape::default() }, 4).unwrap();
+        let kv = MockKv::new(&Shape { layers: 3, ..Shape::default() }, 4, 2).unwrap();
         let history = |token| History::of(&[TokenId(token)]);
         for token in 0..32 {
             kv.write((PageId(2), token), history(token as u32));
@@ -102,7 +102,11 @@ mod tests {
     fn pages_are_as_large_as_asked() {
         for (layers, bytes, expected) in [(4, 64, 64), (4, 1, 64), (32, 131_072, 131_072), (3, 100, 120)] {
             let shape = Shape { layers, kv_bytes_per_token: bytes, ..Shape::default() };
-            assert_eq!(MockKv::new(&shape, 1).unwrap().bytes_per_token(), expected, "{layers} layers, {bytes} bytes");
+            assert_eq!(
+                MockKv::new(&shape, 1, 1).unwrap().bytes_per_token(),
+                expected,
+                "{layers} layers, {bytes} bytes"
+            );
         }
     }
 }

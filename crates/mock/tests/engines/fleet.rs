@@ -19,13 +19,13 @@ pub(crate) struct Mock {
 
 /// `config` as on the command line.
 pub(crate) fn mock(config: &str) -> Mock {
-    mock_with(config, 400)
+    mock_with(config, 400, 1)
 }
 
-pub(crate) fn mock_with(config: &str, kv_pages: usize) -> Mock {
+pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
     let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
     let vocabulary = Arc::new(Vocabulary::new(VOCAB, words).unwrap());
-    let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64 };
+    let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64, tp };
     let backend = MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap();
     let fabric = Fabric {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),

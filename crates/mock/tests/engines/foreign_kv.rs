@@ -8,7 +8,7 @@ use baton_mock::{MockBackend, MockConfig, MockSize, Vocabulary};
 
 fn backend() -> MockBackend {
     let words = (0..100).map(|id| (TokenId(id), format!(" w{id}")));
-    let size = MockSize { kv_pages: 8, step_tokens: 512, max_slots: 4 };
+    let size = MockSize { kv_pages: 8, step_tokens: 512, max_slots: 4, tp: 1 };
     let vocabulary = Arc::new(Vocabulary::new(100, words).unwrap());
     MockBackend::new(MockConfig::default(), size, vocabulary).unwrap()
 }

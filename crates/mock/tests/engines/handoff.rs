@@ -33,8 +33,17 @@ async fn a_handed_over_prompt_gives_the_same_tokens_and_its_kv_has_travelled() {
 }
 
 #[tokio::test]
+async fn shards_may_differ() {
+    for (prefill_tp, decode_tp) in [(1, 2), (2, 1), (2, 4)] {
+        let (prefill, decode) = (mock_with("", 400, prefill_tp), mock_with("", 400, decode_tp));
+        let whole = generate(&mock(""), request(1, 300, 10)).await.unwrap();
+        assert_eq!(hand_over(&prefill, &decode, request(1, 300, 10)).await, whole, "{prefill_tp} to {decode_tp}");
+    }
+}
+
+#[tokio::test]
 async fn pages_that_run_out_change_no_token() {
-    let (small, large) = (mock_with("", 24), mock(""));
+    let (small, large) = (mock_with("", 24, 1), mock(""));
     let requests = || (0..8).map(|id| request(id, 60, 120));
     let mut streams = Vec::new();
     for request in requests() {
