@@ -1,5 +1,6 @@
 //! The command line.
 
+use baton_bench::{BenchCommand, ChatOptions};
 use clap::{Parser, Subcommand};
 
 use crate::options::{EngineArgs, ServeOptions};
@@ -10,6 +11,8 @@ use crate::options::{EngineArgs, ServeOptions};
 #[command(after_help = "Examples:
   baton serve                            the bundled model on http://127.0.0.1:8000
   baton serve path/to/model --decode 2   your own model on two engines
+  baton chat                             talk to it
+  baton bench serve --users 8            measure it
   baton doctor                           what this machine can do
 
 BATON_LOG=debug makes any command say more.")]
@@ -37,6 +40,13 @@ All options can stand in baton.toml under the same names (router-port = 9000); t
 
 Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed.")]
     Engine(Box<EngineArgs>),
+
+    /// Talk to a server, ours or any other that speaks OpenAI's API
+    Chat(ChatOptions),
+
+    /// Measure servers, ours or any other that speaks OpenAI's API
+    #[command(subcommand)]
+    Bench(BenchCommand),
 
     /// Say what this machine can do
     Doctor,

@@ -3,6 +3,7 @@
 
 mod args;
 mod banner;
+mod bench;
 mod byte_size;
 mod card;
 mod config;
@@ -43,6 +44,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(options) => serve::run(*options, screen),
         Command::Engine(args) => engine::run(&args, screen),
+        Command::Chat(options) => bench::chat(&options),
+        Command::Bench(command) => bench::bench(&command),
         Command::Doctor => doctor::run(),
     }
 }

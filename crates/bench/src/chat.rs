@@ -1,0 +1,276 @@
+//! `baton chat`: a conversation in the terminal, with any server. What is typed arrives on standard input; answers leave as
+//! they come, each followed by how fast it was.
+
+use std::io::{IsTerminal, Write, stdin, stdout};
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::error::BenchError;
+use crate::probe::models;
+use crate::record::Failure;
+use crate::sse::Usage;
+use crate::target::Target;
+use crate::units::ms;
+
+#[derive(Args, Debug)]
+pub struct ChatOptions {
+    /// The server: anything that speaks OpenAI's chat API over http
+    #[arg(long, default_value = "http://127.0.0.1:8000", value_name = "URL")]
+    url: Target,
+
+    /// Which model to talk to [default: the first of /v1/models]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+
+    /// Sent as a bearer token [default: OPENAI_API_KEY of the environment]
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+
+    /// Most tokens of an answer [default: as the server decides]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<u32>,
+
+    /// 0 is always the same answer, 1 is lively [default: as the server decides]
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+}
+
+const HELP: &str = "\
+  /clear    begin anew
+  /retry    another answer to the last question
+  /help     this
+  /exit     leave, as Ctrl-D does; Ctrl-C stops an answer";
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Message {
+    role: &'static str,
+    content: String,
+}
+
+pub async fn chat(options: &ChatOptions) -> Result<(), BenchError> {
+    let client = Client::new(options.url.clone(), options.api_key.clone(), 1)?;
+    let model = match &options.model {
+        Some(model) => Some(model.clone()),
+        None => {
+            let models = models(&client).await.map_err(|failure| failure.of_server(&client))?;
+            models.into_iter().next().map(|model| model.id)
+        }
+    };
+    let mut talk = Talk::new(client, model, options);
+    talk.greet();
+    let mut lines = read_lines();
+    loop {
+        talk.prompt();
+        let line = tokio::select! {
+            biased;
+            line = lines.recv() => line,
+            () = interrupted() => None,
+        };
+        let Some(line) = line else { break };
+        let Some(command) = talk.read(line.trim()) else { continue };
+        match command {
+            Command::Leave => break,
+            Command::Answer => {
+                let stopped = tokio::select! {
+                    biased;
+                    () = interrupted() => true,
+                    result = talk.answer() => {
+                        if let Err(failure) = result {
+                            talk.failed(&failure);
+                        }
+                        false
+                    }
+                };
+                if stopped {
+                    talk.keep_answer();
+                    println!();
+                }
+            }
+        }
+    }
+    if talk.fancy {
+        println!();
+    }
+    Ok(())
+}
+
+enum Command {
+    Answer,
+    Leave,
+}
+
+struct Talk {
+    client: Arc<Client>,
+    model: Option<String>,
+    system: Option<String>,
+    /// Limits the user asked for.
+    fields: Map<String, Value>,
+    /// Without the system message.
+    history: Vec<Message>,
+    /// What has come of the answer so far.
+    partial: String,
+    fancy: bool,
+}
+
+impl Talk {
+    fn new(client: Arc<Client>, model: Option<String>, options: &ChatOptions) -> Self {
+        let mut fields = Map::new();
+        if let Some(tokens) = options.max_tokens {
+            fields.insert("max_tokens".into(), tokens.into());
+        }
+        if let Some(temperature) = options.temperature {
+            fields.insert("temperature".into(), json!(temperature));
+        }
+        Self {
+            client,
+            model,
+            system: options.system.clone(),
+            fields,
+            history: Vec::new(),
+            partial: String::new(),
+            fancy: stdin().is_terminal() && stdout().is_terminal(),
+        }
+    }
+
+    fn greet(&self) {
+        if self.fancy {
+            let model = self.model.as_deref().unwrap_or("the model");
+            println!("{model} at {}\n{}\n", self.client.target, dim(HELP));
+        }
+    }
+
+    fn prompt(&self) {
+        if self.fancy {
+            put("\x1b[1m>\x1b[0m ");
+        }
+    }
+
+    /// What a line asks for; nothing more to do for most commands.
+    fn read(&mut self, line: &str) -> Option<Command> {
+        match line {
+            "" => None,
+            "/exit" | "/quit" => Some(Command::Leave),
+            "/help" => {
+                println!("{HELP}");
+                None
+            }
+            "/clear" => {
+                self.history.clear();
+                None
+            }
+            "/retry" => {
+                self.history.pop_if(|message| message.role == "assistant");
+                (!self.history.is_empty()).then_some(Command::Answer)
+            }
+            unknown if unknown.starts_with('/') && !unknown.contains(' ') => {
+                println!("{unknown} is no command:\n{HELP}");
+                None
+            }
+            text => {
+                self.history.push(Message { role: "user", content: text.to_owned() });
+                Some(Command::Answer)
+            }
+        }
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let system = self.system.iter().map(|text| Message { role: "system", content: text.clone() });
+        let messages: Vec<_> = system.chain(self.history.iter().cloned()).collect();
+        let mut body = json!({"messages": messages, "stream": true, "stream_options": {"include_usage": true}});
+        if let Some(fields) = body.as_object_mut() {
+            fields.extend(self.model.iter().map(|model| ("model".to_owned(), model.as_str().into())));
+            fields.extend(self.fields.clone());
+        }
+        body.to_string().into_bytes()
+    }
+
+    async fn answer(&mut self) -> Result<(), Failure> {
+        self.partial.clear();
+        let (asked, mut first, mut last) = (Instant::now(), None, Instant::now());
+        let (mut chunks, mut usage) = (0, None::<Usage>);
+        let mut answer = self.client.post("/chat/completions", self.body().into(), &mut None).await?;
+        while let Some(chunk) = answer.next().await? {
+            usage = chunk.usage.or(usage);
+            if chunk.has_tokens() {
+                last = Instant::now();
+                first.get_or_insert(last);
+                chunks += 1;
+                put(chunk.text());
+                self.partial += chunk.text();
+            }
+        }
+        answer.finish(&self.client).await;
+        self.keep_answer();
+        println!();
+        let tokens = usage.map_or(chunks, |usage| usage.completion_tokens);
+        if let Some(first) = first {
+            println!("{}\n", dim(&speed(first - asked, last - first, tokens)));
+        }
+        Ok(())
+    }
+
+    /// Also of one that was stopped: what was said was said.
+    fn keep_answer(&mut self) {
+        if !self.partial.is_empty() {
+            self.history.push(Message { role: "assistant", content: std::mem::take(&mut self.partial) });
+        }
+    }
+
+    /// The question is forgotten, so that it can be asked again.
+    fn failed(&mut self, failure: &Failure) {
+        self.partial.clear();
+        self.history.pop_if(|message| message.role == "user");
+        println!("\n{failure}\n");
+    }
+}
+
+fn speed(first: std::time::Duration, rest: std::time::Duration, tokens: u64) -> String {
+    let millis = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let mut text = format!("{tokens} tokens, TTFT {}", ms(millis(first)));
+    if tokens > 1 {
+        let each = millis(rest) / (tokens - 1) as f64;
+        text += &format!(", TPOT {} ({:.0} tokens/s)", ms(each), 1e3 / each.max(1e-6));
+    }
+    text
+}
+
+fn dim(text: &str) -> String {
+    if stdout().is_terminal() { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// As it comes, not line by line.
+fn put(text: &str) {
+    let mut out = stdout();
+    // Whoever reads it may have gone away; the next read of the input will tell.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Standard input can only be waited for by a thread, which ends with the process.
+fn read_lines() -> mpsc::Receiver<String> {
+    let (read, lines) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in stdin().lines().map_while(Result::ok) {
+            if read.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Ctrl-C.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}

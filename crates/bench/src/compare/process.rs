@@ -1,0 +1,142 @@
+//! A server that is started for one measurement.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::Client;
+use crate::error::BenchError;
+use crate::plan::Plan;
+use crate::probe::Server;
+
+/// In a command: a port that is free.
+pub(super) const PORT: &str = "{port}";
+const PROBE_EVERY: Duration = Duration::from_millis(200);
+/// A server that takes longer to stop is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+const LOG_LINES: usize = 30;
+
+/// Dropping it kills the server, and all it has started.
+pub(super) struct Process {
+    pub(super) port: u16,
+    child: Mutex<Child>,
+    group: Option<u32>,
+    log: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// Must be called by a thread that lives as long as the process: when that thread ends, the server is killed.
+    pub(super) fn start(command: &str) -> Result<Self, BenchError> {
+        let failed = |error: std::io::Error| BenchError::System(format!("cannot start `{command}`: {error}"));
+        let port = free_port().map_err(failed)?;
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(command.replace(PORT, &port.to_string()));
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        die_with_parent(&mut shell);
+        let mut child = shell.spawn().map_err(failed)?;
+        let log = Arc::default();
+        if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
+            tokio::spawn(keep_lines(out, Arc::clone(&log)));
+            tokio::spawn(keep_lines(err, Arc::clone(&log)));
+        }
+        Ok(Self { port, group: child.id(), child: Mutex::new(child), log })
+    }
+
+    /// How it ended, if it did.
+    fn ended(&self) -> Option<String> {
+        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+        status.ok().flatten().map(|status| status.to_string())
+    }
+
+    fn log_tail(&self) -> String {
+        let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().fold(String::new(), |text, line| text + "\n  | " + line)
+    }
+
+    pub(super) async fn stop(self) {
+        self.signal(libc::SIGTERM);
+        let ended = async {
+            while self.ended().is_none() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // Whatever is left is killed when this is dropped.
+        let _ = timeout(STOP_TIMEOUT, ended).await;
+    }
+
+    #[allow(unsafe_code, reason = "a process group can only be signalled by a system call")]
+    fn signal(&self, signal: i32) {
+        if let Some(group) = self.group.and_then(|group| i32::try_from(group).ok()) {
+            // SAFETY: kill has no memory effects. The group is the child's own, and no other can have its number as long as
+            // anything of it lives; if nothing does, the call fails.
+            unsafe { libc::kill(-group, signal) };
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+    }
+}
+
+/// Waits until the server answers a request.
+pub(super) async fn ready(
+    plan: &Plan,
+    client: &Arc<Client>,
+    process: Option<&Process>,
+    patience: Duration,
+) -> Result<Server, BenchError> {
+    let began = Instant::now();
+    loop {
+        let failure = match plan.probe(client).await {
+            Ok(server) => return Ok(server),
+            Err(failure) => failure,
+        };
+        let ended = process.and_then(|process| process.ended().map(|status| (process, status)));
+        if let Some((process, status)) = ended {
+            let message = format!("the server ended with {status}{}", process.log_tail());
+            return Err(BenchError::Server { url: client.target.to_string(), message });
+        }
+        if began.elapsed() >= patience {
+            let log = process.map_or(String::new(), Process::log_tail);
+            let message = format!("not ready after {} s: {failure}{log}", patience.as_secs());
+            return Err(BenchError::Server { url: client.target.to_string(), message });
+        }
+        sleep(PROBE_EVERY).await;
+    }
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+async fn keep_lines(input: impl AsyncRead + Unpin, log: Arc<Mutex<VecDeque<String>>>) {
+    let mut input = BufReader::new(input);
+    let mut bytes = Vec::new();
+    while let Ok(1..) = input.read_until(b'\n', &mut bytes).await {
+        let mut lines = log.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push_back(String::from_utf8_lossy(&bytes).trim_end().to_owned());
+        if lines.len() > LOG_LINES {
+            lines.pop_front();
+        }
+        bytes.clear();
+    }
+}
+
+#[allow(unsafe_code, reason = "the parent-death signal can only be set between fork and exec")]
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: the closure runs in the forked child and makes one async-signal-safe call.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
