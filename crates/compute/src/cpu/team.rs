@@ -8,17 +8,20 @@
 //!   5 members, 2 shards   0 0 0 1 1         2 members, 3 shards   0 | 1 2
 //! ```
 
+mod member;
+
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+pub(crate) use self::member::Member;
 use super::entry::Entry;
 use super::gate::Gate;
-use super::ticket::{Next, Ticket};
+use super::ticket::Ticket;
 use crate::ComputeError;
 
 /// The caller of [`Team::run`] is member 0.
@@ -153,25 +156,13 @@ fn work(state: &State, index: usize) {
 
 impl State {
     fn run_member(&self, index: usize, job: &Job<'_>) {
-        let member = Member { state: self, index, shards: self.shards_of(index), phase: Cell::new(0) };
+        let member = Member::new(self, index);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
             let message = format!("a compute thread panicked: {}", panic_message(&*panic));
             self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
             self.failed.store(true, Ordering::SeqCst);
             self.phase.open();
         }
-    }
-
-    /// From the first of `shards` that has something.
-    #[inline]
-    fn take(&self, phase: u32, shards: Range<usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
-        for shard in shards {
-            match self.tickets[shard].take(phase, items(shard)) {
-                Next::Nothing => {}
-                next => return (shard, next),
-            }
-        }
-        (0, Next::Nothing)
     }
 
     /// Evenly: some members of their own for each shard, or else some shards for each member.
@@ -184,73 +175,6 @@ impl State {
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// One thread inside a region.
-pub(crate) struct Member<'a> {
-    state: &'a State,
-    index: usize,
-    shards: Range<usize>,
-    /// How many phases it has been through, or has missed.
-    phase: Cell<u32>,
-}
-
-impl Member<'_> {
-    /// Below the team's size, and nobody else's: scratch memory goes by it.
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done. A
-    /// member that comes late finds nothing left to do; outside of `body` it must not touch what later phases write.
-    pub(crate) fn each(&self, items: usize, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
-        self.run_phase(0..1, items, |_| items, |_, item| body(item))
-    }
-
-    /// One phase of all shards: `body` sees each item of `0..items(shard)` of each shard once, on a member of that shard.
-    /// Returns when all shards are done, so what one wrote the others can read.
-    pub(crate) fn each_of_shards(
-        &self,
-        items: impl Fn(usize) -> usize,
-        body: impl FnMut(usize, usize),
-    ) -> Result<(), Stopped> {
-        let all = (0..self.state.tickets.len()).map(&items).sum();
-        self.run_phase(self.shards.clone(), all, items, body)
-    }
-
-    /// This member takes items of `shards`; the phase ends with the last of `all` items.
-    #[inline]
-    fn run_phase(
-        &self,
-        shards: Range<usize>,
-        all: usize,
-        items: impl Fn(usize) -> usize,
-        mut body: impl FnMut(usize, usize),
-    ) -> Result<(), Stopped> {
-        let state = self.state;
-        if all == 0 {
-            return Ok(());
-        }
-        let phase = self.phase.replace(self.phase.get() + 1);
-        loop {
-            let seen = state.phase.openings();
-            match state.take(phase, shards.clone(), &items) {
-                (shard, Next::Item(item)) => {
-                    body(shard, item);
-                    if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == all {
-                        state.finished.0.store(0, Ordering::Relaxed);
-                        state.tickets.iter().for_each(|ticket| ticket.next_phase(phase));
-                        state.phase.open();
-                    }
-                }
-                (_, Next::Nothing) => state.phase.wait_past(seen, &state.failed),
-                (_, Next::Over) => return Ok(()),
-            }
-            if state.failed.load(Ordering::Relaxed) {
-                return Err(Stopped);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

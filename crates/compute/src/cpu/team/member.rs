@@ -1,0 +1,91 @@
+//! One thread of a team: how it takes part in phases.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::{State, Stopped};
+use crate::cpu::ticket::Next;
+
+/// One thread inside a region.
+pub(crate) struct Member<'a> {
+    state: &'a State,
+    index: usize,
+    shards: Range<usize>,
+    /// How many phases it has been through, or has missed.
+    phase: Cell<u32>,
+}
+
+impl<'a> Member<'a> {
+    pub(super) fn new(state: &'a State, index: usize) -> Self {
+        Self { state, index, shards: state.shards_of(index), phase: Cell::new(0) }
+    }
+
+    /// Below the team's size, and nobody else's: scratch memory goes by it.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done. A
+    /// member that comes late finds nothing left to do; outside of `body` it must not touch what later phases write.
+    pub(crate) fn each(&self, items: usize, mut body: impl FnMut(usize)) -> Result<(), Stopped> {
+        self.run_phase(0..1, items, |_| items, |_, item| body(item))
+    }
+
+    /// One phase of all shards: `body` sees each item of `0..items(shard)` of each shard once, on a member of that shard.
+    /// Returns when all shards are done, so what one wrote the others can read.
+    pub(crate) fn each_of_shards(
+        &self,
+        items: impl Fn(usize) -> usize,
+        body: impl FnMut(usize, usize),
+    ) -> Result<(), Stopped> {
+        let all = (0..self.state.tickets.len()).map(&items).sum();
+        self.run_phase(self.shards.clone(), all, items, body)
+    }
+
+    /// This member takes items of `shards`; the phase ends with the last of `all` items.
+    #[inline]
+    fn run_phase(
+        &self,
+        shards: Range<usize>,
+        all: usize,
+        items: impl Fn(usize) -> usize,
+        mut body: impl FnMut(usize, usize),
+    ) -> Result<(), Stopped> {
+        let state = self.state;
+        if all == 0 {
+            return Ok(());
+        }
+        let phase = self.phase.replace(self.phase.get() + 1);
+        loop {
+            let seen = state.phase.openings();
+            match self.take(phase, shards.clone(), &items) {
+                (shard, Next::Item(item)) => {
+                    body(shard, item);
+                    if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == all {
+                        state.finished.0.store(0, Ordering::Relaxed);
+                        state.tickets.iter().for_each(|ticket| ticket.next_phase(phase));
+                        state.phase.open();
+                    }
+                }
+                (_, Next::Nothing) => state.phase.wait_past(seen, &state.failed),
+                (_, Next::Over) => return Ok(()),
+            }
+            if state.failed.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+        }
+    }
+
+    /// From the first of `shards` that has something.
+    #[inline]
+    fn take(&self, phase: u32, shards: Range<usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
+        for shard in shards {
+            match self.state.tickets[shard].take(phase, items(shard)) {
+                Next::Nothing => {}
+                next => return (shard, next),
+            }
+        }
+        (0, Next::Nothing)
+    }
+}
