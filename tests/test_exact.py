@@ -21,6 +21,9 @@ TABLE = [
     ("2p1d-balance-0.1", ["--prefill", "2", "--pd-balance-factor", "0.1"], 1),
     ("1p2d-balance-0.5-tcp", ["--prefill", "1", "--decode", "2", "--pd-balance-factor", "0.5", "--fabric", "tcp"], 1),
     ("1p1d-balance-0.9-no-cache", ["--prefill", "1", "--pd-balance-factor", "0.9", "--enable-prefix-cache=false"], 1),
+    ("tp-2-threads-2", ["--tp", "2", "--threads", "2", "--enable-prefix-cache=false"], 1),
+    # More shards than KV heads: each head is kept three times and travels once.
+    ("1p1d-tp-6", ["--prefill", "1", "--tp", "6"], 1),
     ("1p1d-small-pools", ["--prefill", "1", "--kv-pages", "52", "--step-tokens", "100"], 1),
     # The longest request needs 49 pages; whether others are preempted depends on who arrives when, so it may take a few runs.
     ("preemption", ["--kv-pages", "52", "--enable-prefix-cache=false"], 5),
