@@ -13,7 +13,8 @@ import pytest
 import workload
 from deployment import serve
 
-PAIR = ["--prefill", "1", "--decode", "1"]
+PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
+SENT, SENT_EARLY = "baton_kv_bytes_sent_total", "baton_kv_bytes_sent_early_total"
 
 
 def engine_metric(baton, name: str, engine: str) -> float:
@@ -36,23 +37,25 @@ def completion(baton, **fields) -> dict:
 
 
 @pytest.fixture(scope="module")
-def long_prompt(baton):
-    return workload.prompts(baton.tokens)[-1]
+def long_prompt(single):
+    return workload.prompts(single.tokens)[-1]
 
 
-@pytest.mark.parametrize("fabric", ["auto", "tcp"])
-def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, baton, long_prompt, fabric):
-    expected = completion(baton, prompt=long_prompt)["choices"]
-    with serve(tmp_path, *PAIR, "--fabric", fabric) as pair:
-        before = engine_metric(pair, "baton_prefill_tokens_total", "decode-0")
+@pytest.mark.parametrize("flags", [[], ["--fabric", "tcp"]], ids=["plain", "tcp"])
+def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, single, long_prompt, flags):
+    expected = completion(single, prompt=long_prompt)["choices"]
+    with serve(tmp_path, *flags) as pair:
+        status, chat = pair.call("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+        assert status == 200 and chat["choices"][0]["message"]["content"], chat
+        before, pages = (engine_metric(pair, name, "decode-0") for name in (PREFILL_TOKENS, PAGES))
+        sent, early = (engine_metric(pair, name, "prefill-0") for name in (SENT, SENT_EARLY))
         assert completion(pair, prompt=long_prompt)["choices"] == expected
-        assert engine_metric(pair, "baton_prefill_tokens_total", "decode-0") == before + 1
-        pages = engine_metric(pair, "baton_kv_pages_received_total", "decode-0")
-        assert pages >= (len(long_prompt) - 1) // 32
+        assert engine_metric(pair, PREFILL_TOKENS, "decode-0") == before + 1
+        assert engine_metric(pair, PAGES, "decode-0") - pages >= (len(long_prompt) - 1) // 32
         assert engine_metric(pair, "baton_kv_bytes_received_total", "decode-0") > 0
         assert engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 0
-        sent = engine_metric(pair, "baton_kv_bytes_sent_total", "prefill-0")
-        early = engine_metric(pair, "baton_kv_bytes_sent_early_total", "prefill-0")
+        sent = engine_metric(pair, SENT, "prefill-0") - sent
+        early = engine_metric(pair, SENT_EARLY, "prefill-0") - early
         assert early >= 0.7 * sent, f"{early / sent:.0%} had landed before the last layer was computed"
 
 
@@ -64,11 +67,11 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize("victim, sign, proof", VICTIMS, ids=[row[0] for row in VICTIMS])
-def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim, sign, proof):
-    prompts = workload.prompts(baton.tokens)
+def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victim, sign, proof):
+    prompts = workload.prompts(single.tokens)
     requests = workload.bodies(prompts)[6:16]
-    expected = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=False)]
-    with serve(tmp_path, *PAIR) as pair:
+    expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
+    with serve(tmp_path) as pair:
         (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
         before = pair.metric(sign)
 
@@ -87,11 +90,11 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, baton, victim
         assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
 
 
-def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, baton):
+def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, single):
     """Stopped in mid-transfer, past the time D waits for KV; D's pages are others' by the time it goes on."""
-    requests = workload.bodies(workload.prompts(baton.tokens))[10:]
-    expected = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=False)]
-    with serve(tmp_path, *PAIR, "--kv-pages", "120", "--enable-prefix-cache=false") as pair:
+    requests = workload.bodies(workload.prompts(single.tokens))[10:]
+    expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
+    with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false") as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
         stop = threading.Timer(0.15, os.kill, (pid, signal.SIGSTOP))
         stop.start()
@@ -142,11 +145,11 @@ class SharedKv:
             memory.write(bytes([self.read(layer, page)[1] ^ 0x40]))
 
 
-def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, baton, long_prompt):
+def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, single, long_prompt):
     """After it was offered, before it is read; and it does not come back from the prefill engine's cache."""
-    expected = completion(baton, prompt=long_prompt)["choices"]
+    expected = completion(single, prompt=long_prompt)["choices"]
     pages, layers, last_page = 128, 6, (len(long_prompt) - 2) // 32
-    with serve(tmp_path, *PAIR, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
+    with serve(tmp_path, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
         pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
         kv = SharedKv(pids["prefill-0"], pages, layers)
         answers = []
@@ -169,8 +172,8 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, b
         assert engine_metric(pair, "baton_kv_pages_received_total", "decode-0") > 0, "its cache was empty"
 
 
-def test_clients_that_hang_up_leave_nothing_behind(tmp_path, baton, long_prompt):
-    with serve(tmp_path, *PAIR, "--enable-prefix-cache=false") as pair:
+def test_clients_that_hang_up_leave_nothing_behind(tmp_path, long_prompt):
+    with serve(tmp_path, "--enable-prefix-cache=false") as pair:
 
         async def hang_up(delay: float):
             async with httpx.AsyncClient() as client:

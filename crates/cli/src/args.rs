@@ -10,7 +10,7 @@ use crate::options::{EngineArgs, ServeOptions};
 #[command(name = "baton", version, arg_required_else_help = true, disable_help_subcommand = true)]
 #[command(after_help = "Examples:
   baton serve                            the bundled model on http://127.0.0.1:8000
-  baton serve path/to/model --decode 2   your own model on two engines
+  baton serve path/to/model --decode 2   your own model, one engine for prompts and two that decode
   baton chat                             talk to it
   baton bench serve --users 8            measure it
   baton doctor                           what this machine can do
@@ -27,7 +27,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   baton serve                                     the bundled model on http://127.0.0.1:8000
   baton serve path/to/model --router-port 9000    a Hugging Face directory
-  baton serve --decode 2 --threads 4              two engines of four threads
+  baton serve --prefill 2 --decode 4              two engines compute prompts, four decode
+  baton serve --prefill 0 --threads 4             one engine of four threads does both
   baton serve --kv-memory 4G                      more room for long contexts
 
 All options can stand in baton.toml under the same names (router-port = 9000); the command line wins.")]

@@ -32,7 +32,8 @@ pub(crate) struct ServeConfig {
 
 impl ServeConfig {
     pub(crate) fn decide(options: ServeOptions) -> Result<Self, Failure> {
-        let (prefill, decode) = (options.prefill.unwrap_or(0), options.decode.unwrap_or(1));
+        let prefill_wanted = matches!(options.router_mode, None | Some(RouterMode::Disagg));
+        let (prefill, decode) = (options.prefill.unwrap_or(prefill_wanted.into()), options.decode.unwrap_or(1));
         if decode == 0 || prefill.saturating_add(decode) > MAX_ENGINES {
             let message = format!("--decode must be at least 1, and engines at most {MAX_ENGINES} in all");
             return Err(Failure::user(format!("{message}, not {prefill} + {decode}")));
@@ -45,8 +46,15 @@ impl ServeConfig {
         }
         let default_mode = if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded };
         let router_mode = options.router_mode.unwrap_or(default_mode);
-        if router_mode == RouterMode::Disagg && prefill == 0 {
-            return Err(Failure::user("--router-mode disagg needs prefill engines").hint("add --prefill 1"));
+        match (router_mode, prefill) {
+            (RouterMode::Disagg, 0) => {
+                return Err(Failure::user("--router-mode disagg needs prefill engines").hint("add --prefill 1"));
+            }
+            (RouterMode::RoundRobin | RouterMode::LeastLoaded, 1..) => {
+                let message = "prefill engines take part in --router-mode disagg only";
+                return Err(Failure::user(message).hint("leave out --router-mode or --prefill"));
+            }
+            _ => {}
         }
         check(&options.engine)?;
         let secret = match options.secret.given([ENGINE_HOST])? {

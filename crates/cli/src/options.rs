@@ -24,7 +24,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PORT")]
     pub(crate) router_port: Option<u16>,
 
-    /// Engines that compute prompts and hand their KV over; 0: the decode engines do both [default: 0]
+    /// Engines that compute prompts and hand their KV over; 0: the decode engines do both [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) prefill: Option<usize>,
 
@@ -32,7 +32,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "N")]
     pub(crate) decode: Option<usize>,
 
-    /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]
+    /// How requests are spread over engines [default: disagg; with --prefill 0 least-loaded]
     #[arg(long, value_name = "MODE")]
     pub(crate) router_mode: Option<RouterMode>,
 

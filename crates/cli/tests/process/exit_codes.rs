@@ -13,17 +13,21 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn bad_values_are_one_message_and_exit_code_2() {
-    let cases: [(&[&str], &str); 22] = [
+    let cases: &[(&[&str], &str)] = &[
         (&["serve", "no/such/model"], "error: no model \"no/such/model\""),
         (
-            &["serve", "--router-mode", "disagg"],
+            &["serve", "--router-mode", "disagg", "--prefill", "0"],
             "error: --router-mode disagg needs prefill engines\nhint: add --prefill 1",
         ),
         (
-            &["serve", "--prefill", "1", "--pd-balance-factor", "1"],
+            &["serve", "--router-mode", "round-robin", "--prefill", "1"],
+            "error: prefill engines take part in --router-mode disagg only\nhint: leave out --router-mode or --prefill",
+        ),
+        (
+            &["serve", "--pd-balance-factor", "1"],
             "error: --pd-balance-factor must be at least 0 and below 1, not 1",
         ),
-        (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 0 + 0"),
+        (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 1 + 0"),
         (&["serve", "--threads", "0"], "error: --threads must be between 1 and 1024"),
         (&["serve", "--threads", "100000"], "error: --threads must be between 1 and 1024"),
         (
@@ -56,7 +60,7 @@ fn bad_values_are_one_message_and_exit_code_2() {
             "error: --secret-file and --no-engine-auth cannot both be set",
         ),
     ];
-    for (arguments, message) in cases {
+    for &(arguments, message) in cases {
         let output = run(arguments);
         let stderr = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
@@ -120,7 +124,7 @@ fn an_engine_that_dies_at_start_up_stops_the_launch_with_its_log() {
         }
         directory.file(file.file_name().to_str().unwrap(), bytes);
     }
-    let output = run(&["serve", directory.0.to_str().unwrap(), "--router-port", "0"]);
+    let output = run(&["serve", directory.0.to_str().unwrap(), "--router-port", "0", "--prefill", "0"]);
     let stderr = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(

@@ -32,7 +32,7 @@ fn undisturbed(baton: &Baton) -> String {
 
 #[test]
 fn a_killed_parent_leaves_no_child_behind() {
-    let mut baton = Baton::serve(&["--decode", "2"]);
+    let mut baton = Baton::serve(&[]);
     let engines = baton.engines();
     assert_eq!(engines.len(), 2);
     baton.signal("-KILL");
@@ -58,7 +58,7 @@ fn a_second_signal_stops_at_once() {
     let mut baton = Baton::serve(&[]);
     let engines = baton.engines();
     let (mut events, _) = open_story(&baton);
-    send("-STOP", engines[0]);
+    engines.iter().for_each(|engine| send("-STOP", *engine));
     baton.signal("-INT");
     eventually("draining", || baton.log().contains("finishing open requests").then_some(()));
     let second = Instant::now();
@@ -67,14 +67,14 @@ fn a_second_signal_stops_at_once() {
     // Well below the time a politely stopped engine is given.
     assert!(second.elapsed() < Duration::from_millis(2500), "took {:?}", second.elapsed());
     assert!(events.rest().is_err(), "the stream should have been cut off");
-    eventually("the end of the engine", || (!is_running(engines[0])).then_some(()));
+    eventually("the end of all engines", || engines.iter().all(|pid| !is_running(*pid)).then_some(()));
 }
 
 #[test]
 fn draining_is_bounded() {
     let mut baton = Baton::serve(&["--drain-timeout", "1"]);
     let _open = open_story(&baton);
-    send("-STOP", baton.engines()[0]);
+    baton.engines().into_iter().for_each(|engine| send("-STOP", engine));
     baton.signal("-TERM");
     assert_eq!(baton.wait().code(), Some(0));
     assert!(baton.log().contains("requests are still open after 1 s: cut off"), "{}", baton.log());
@@ -82,7 +82,7 @@ fn draining_is_bounded() {
 
 #[test]
 fn a_crashed_engine_is_restarted_and_its_streams_go_on() {
-    let baton = Baton::serve(&[]);
+    let baton = Baton::serve(&["--prefill", "0"]);
     let expected = undisturbed(&baton);
     let [engine] = baton.engines()[..] else { panic!("not one engine") };
     let (mut events, begun) = open_story(&baton);
@@ -100,7 +100,7 @@ fn a_crashed_engine_is_restarted_and_its_streams_go_on() {
 
 #[test]
 fn with_two_engines_the_other_one_takes_over() {
-    let baton = Baton::serve(&["--decode", "2"]);
+    let baton = Baton::serve(&["--prefill", "0", "--decode", "2"]);
     let expected = undisturbed(&baton);
     let streams: Vec<_> = (0..4).map(|_| open_story(&baton)).collect();
     send("-KILL", baton.engines()[0]);
@@ -115,7 +115,7 @@ fn a_signal_to_every_process_still_drains() {
     let mut baton = Baton::serve(&[]);
     let expected = undisturbed(&baton);
     let (mut events, begun) = open_story(&baton);
-    send("-TERM", baton.engines()[0]);
+    baton.engines().into_iter().for_each(|engine| send("-TERM", engine));
     baton.signal("-TERM");
     assert_eq!(begun + &events.rest().unwrap(), expected);
     assert_eq!(baton.wait().code(), Some(0));
