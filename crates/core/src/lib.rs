@@ -16,7 +16,7 @@ pub use event::{
 };
 pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use range::TokenRange;
-pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, ShardCounters};
+pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
 pub use request::{GenerateRequest, Limits, SamplingParams};
 
 /// Tokens in one KV page, on every backend: prefix matches, hand-offs and hashes are all in whole pages of this size.

@@ -22,9 +22,30 @@ pub struct EngineReport {
     /// Grows with every report of one engine process: a router keeps the newest.
     pub sequence: u64,
     pub load: EngineLoad,
+    /// Of that load, what the session has asked for that is told.
+    pub own: SessionLoad,
     pub counters: EngineCounters,
     /// One per tensor-parallel shard.
     pub shards: Vec<ShardCounters>,
+}
+
+/// One session's share of an engine's load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionLoad {
+    /// Running or waiting.
+    pub sequences: u32,
+    pub pending_prefill_tokens: u64,
+}
+
+impl EngineReport {
+    /// What everybody else has asked for.
+    pub fn others(&self) -> SessionLoad {
+        let sequences = self.load.running + self.load.waiting;
+        SessionLoad {
+            sequences: sequences.saturating_sub(self.own.sequences),
+            pending_prefill_tokens: self.load.pending_prefill_tokens.saturating_sub(self.own.pending_prefill_tokens),
+        }
+    }
 }
 
 /// Gauges.

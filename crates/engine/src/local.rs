@@ -42,7 +42,7 @@ impl Engine for LocalEngine {
     }
 
     fn report(&self) -> EngineReport {
-        self.handle.report()
+        EngineReport { own: self.caller.report().own, ..self.handle.report() }
     }
 
     fn is_alive(&self) -> bool {

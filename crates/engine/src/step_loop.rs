@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::error::EngineError;
 use crate::inbox::{Inbox, Message};
-use crate::outbox::Outboxes;
+use crate::outbox::{Emitted, News, Outboxes, SILENCE};
 use crate::scheduler::{Scheduler, SessionEvent};
 
 pub(crate) struct StepLoop {
@@ -63,9 +63,7 @@ impl StepLoop {
                 let computed = self.step(&mut output)?;
                 patience = if computed { Duration::ZERO } else { self.until_next_deadline() };
             }
-            if self.emit() {
-                patience = Duration::ZERO;
-            }
+            patience = patience.min(self.emit());
         }
     }
 
@@ -112,18 +110,28 @@ impl StepLoop {
         self.outboxes.close(session);
     }
 
-    /// `true` when sessions turned out to be gone: what they held is free now.
-    fn emit(&mut self) -> bool {
+    /// Returns how long to wait at most before the next round.
+    fn emit(&mut self) -> Duration {
         let mut report = self.scheduler.report();
         self.backend.count_shards(&mut report.shards);
-        let idle = self.scheduler.is_idle();
         // Before the replies: who has read one finds a report that is at least as new.
         self.report.send_replace(report.clone());
-        let gone = self.outboxes.emit(&mut self.events, &report, idle);
-        for &session in &gone {
+        let news = News {
+            report,
+            shares: self.scheduler.shares(),
+            now: self.started.elapsed(),
+            idle: self.scheduler.is_idle(),
+        };
+        let emitted = self.outboxes.emit(&mut self.events, &news);
+        for &session in &emitted.gone {
             self.close(session);
         }
-        !gone.is_empty()
+        match emitted {
+            // What they held is free now.
+            Emitted { gone, .. } if !gone.is_empty() => Duration::ZERO,
+            Emitted { untold: true, .. } => SILENCE,
+            Emitted { .. } => Duration::MAX,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod fake;
 
 use std::time::Duration;
 
-use baton_core::{EngineEvent, Fault, GenerateRequest, RequestId, Retry, ServeError, TokenId};
+use baton_core::{EngineEvent, Fault, GenerateRequest, RequestId, Retry, ServeError, SessionLoad, TokenId};
 use baton_engine::{EngineConfig, EngineError, EngineHandle, LocalEngine};
 use baton_protocol::{Command, Engine, TokenStream};
 use fake::{FakeModel, expected_tokens};
@@ -94,6 +94,19 @@ async fn dropping_a_stream_or_a_session_frees_everything() {
     eventually("the second one too", || handle.report().counters.aborted == 2).await;
     let load = handle.report().load;
     assert_eq!((load.running, load.waiting, load.pages_free + load.pages_cached), (0, 0, 4000));
+}
+
+#[tokio::test]
+async fn each_session_hears_what_the_others_do() {
+    let handle = engine(4000);
+    let (busy, silent) = (LocalEngine::new(handle.clone()), LocalEngine::new(handle.clone()));
+    let mut endless = busy.start_generate(request(1, 50, 2, 90_000), None).await.unwrap();
+    endless.next().await.unwrap();
+    eventually("who asks for nothing is told all the same", || silent.report().others().sequences == 2).await;
+    eventually("who asks is told its own share", || busy.report().own.sequences == 2).await;
+    assert_eq!((busy.report().others().sequences, silent.report().own.sequences), (0, 0));
+    drop(endless);
+    eventually("and the end of it", || silent.report().others() == SessionLoad::default()).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{Attempt, EngineEvent, GenerateRequest, RequestId, ServeError, TokenRange};
+use baton_core::{Attempt, EngineEvent, EngineReport, GenerateRequest, RequestId, ServeError, TokenRange};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -25,6 +25,11 @@ pub struct Caller<S> {
 impl<S: CommandSink> Caller<S> {
     pub fn new(sink: S, open: Arc<OpenRequests>) -> Self {
         Self { sink, open }
+    }
+
+    /// The newest that was delivered.
+    pub fn report(&self) -> EngineReport {
+        self.open.report()
     }
 
     /// A session's reservation lives as long as its guard; a `lease_ms` bounds it for callers that may never come back.

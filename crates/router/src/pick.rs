@@ -101,13 +101,13 @@ impl Pick {
         &self.engine.info().numerics_id
     }
 
+    /// What others have there, as reported, and what this router has, as it knows best: a report is always a little old.
     pub(crate) fn sequences(&self) -> u32 {
-        let reported = self.engine.report().load;
-        reported.running + reported.waiting + self.load.in_flight().sequences
+        self.engine.report().others().sequences + self.load.in_flight().sequences
     }
 
     pub(crate) fn prefill_tokens(&self) -> u64 {
-        self.engine.report().load.pending_prefill_tokens + self.load.in_flight().prefill_tokens
+        self.engine.report().others().pending_prefill_tokens + self.load.in_flight().prefill_tokens
     }
 
     pub(crate) fn has_failed(&self, error: &ServeError) {

@@ -84,7 +84,7 @@ impl Candidates {
         self
     }
 
-    /// Reported load plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens to
+    /// What others have there plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens to
     /// compute; who prefills by tokens, then by sequences. At last the lower id wins.
     pub fn least_loaded(&self) -> Result<Pick, ServeError> {
         self.first_by(|pick| match self.wanted_for {

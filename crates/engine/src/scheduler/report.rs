@@ -1,12 +1,15 @@
 //! How the engine is doing.
 
-use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS};
+use std::collections::BTreeMap;
+
+use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS, SessionLoad};
+use baton_protocol::SessionId;
 
 use super::Scheduler;
 use crate::sequence::{Sequence, Stage};
 
 impl Scheduler {
-    /// Each report has a larger number than the one before.
+    /// Each report has a larger number than the one before. No session has a share in it yet.
     pub fn report(&mut self) -> EngineReport {
         self.reports += 1;
         self.counters.evicted_pages = self.ledger.evicted_total();
@@ -25,9 +28,21 @@ impl Scheduler {
                 reserved_pages: self.ledger.pages_reserved() as u32,
                 exports: self.requests.values().filter(|request| request.export.is_some()).count() as u32,
             },
+            own: SessionLoad::default(),
             counters: self.counters,
             shards: self.handoff.shards(),
         }
+    }
+
+    /// The shares of all sessions that have one; they add up to the load.
+    pub fn shares(&self) -> BTreeMap<SessionId, SessionLoad> {
+        let mut shares: BTreeMap<_, SessionLoad> = BTreeMap::new();
+        for sequence in self.sequences.values() {
+            let share = shares.entry(sequence.request.session).or_default();
+            share.sequences += u32::from(!matches!(sequence.stage, Stage::Delivering { .. }));
+            share.pending_prefill_tokens += pending_tokens(sequence);
+        }
+        shares
     }
 
     /// For pages, a slot, or KV that is on its way.
@@ -37,16 +52,20 @@ impl Scheduler {
     }
 
     pub(super) fn pending_prefill_tokens(&self) -> u64 {
-        let pending = self.sequences.values().map(|sequence| match sequence.stage {
-            Stage::Decoding { .. } => 0,
-            // All but the last, incomplete page of the prompt will be shared.
-            Stage::AwaitingPrompt => sequence.tokens.len() % PAGE_TOKENS,
-            // Those behind what is on its way.
-            Stage::Landing { ref pages, .. } => {
-                sequence.tokens.len().saturating_sub(pages.table().pages().len() * PAGE_TOKENS).max(1)
-            }
-            _ => sequence.tokens.len() - sequence.computed(),
-        });
-        pending.map(|tokens| tokens as u64).sum()
+        self.sequences.values().map(pending_tokens).sum()
     }
+}
+
+fn pending_tokens(sequence: &Sequence) -> u64 {
+    let tokens = match sequence.stage {
+        Stage::Decoding { .. } => 0,
+        // All but the last, incomplete page of the prompt will be shared.
+        Stage::AwaitingPrompt => sequence.tokens.len() % PAGE_TOKENS,
+        // Those behind what is on its way.
+        Stage::Landing { ref pages, .. } => {
+            sequence.tokens.len().saturating_sub(pages.table().pages().len() * PAGE_TOKENS).max(1)
+        }
+        _ => sequence.tokens.len() - sequence.computed(),
+    };
+    tokens as u64
 }

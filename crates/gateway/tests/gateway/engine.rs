@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use baton_core::{
     Candidate, Choice, EngineCounters, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason,
-    GenerateRequest, PromptEvent, ServeError, ShardCounters, TokenEvent, TokenId, TokenLogprobs, TokenRange,
+    GenerateRequest, PromptEvent, ServeError, SessionLoad, ShardCounters, TokenEvent, TokenId, TokenLogprobs, TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_text::{SpecialTokens, Tokenizer};
@@ -58,6 +58,7 @@ impl Engine for DrivenEngine {
                 pages_cached: 30,
                 ..EngineLoad::default()
             },
+            own: SessionLoad::default(),
             counters: EngineCounters { preemptions: 7, busy_us: 1_500_000, ..EngineCounters::default() },
             shards: [40, 2].map(|kv_bytes_received| ShardCounters { kv_bytes_received, ..Default::default() }).to_vec(),
         }

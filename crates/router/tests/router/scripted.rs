@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use baton_core::{
     Attempt, Choice, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason, GenerateRequest,
-    Limits, PromptEvent, RequestId, SamplingParams, ServeError, TokenEvent, TokenId, TokenRange,
+    Limits, PromptEvent, RequestId, SamplingParams, ServeError, SessionLoad, TokenEvent, TokenId, TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_router::{Fleet, Role};
@@ -40,6 +40,8 @@ pub(crate) struct Scripted {
     acts: Mutex<VecDeque<Act>>,
     pub(crate) requests: Mutex<Vec<GenerateRequest>>,
     pub(crate) load: Mutex<EngineLoad>,
+    /// What of it the router asked for.
+    pub(crate) own: Mutex<SessionLoad>,
     pub(crate) dropped: Arc<Mutex<Vec<RequestId>>>,
     dead: AtomicBool,
     /// Keeps streams of hanging requests open.
@@ -54,6 +56,7 @@ impl Scripted {
             acts: Mutex::new(acts.into_iter().collect()),
             requests: Mutex::default(),
             load: Mutex::default(),
+            own: Mutex::default(),
             dropped: Arc::default(),
             dead: AtomicBool::new(false),
             held: Mutex::default(),
@@ -113,7 +116,7 @@ impl Engine for Scripted {
     }
 
     fn report(&self) -> EngineReport {
-        EngineReport { load: *self.load.lock().unwrap(), ..EngineReport::default() }
+        EngineReport { load: *self.load.lock().unwrap(), own: *self.own.lock().unwrap(), ..EngineReport::default() }
     }
 
     fn is_alive(&self) -> bool {

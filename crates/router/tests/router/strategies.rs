@@ -46,6 +46,25 @@ async fn least_loaded_counts_reports_and_own_requests() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_an_engine_reports_as_ours_is_not_counted_twice() {
+    let engines = [(); 2].map(|()| Scripted::new(vec![Act::Hang; 9]));
+    engines[1].load.lock().unwrap().running = 2;
+    let dispatcher = Dispatcher::new(fleet(&engines.each_ref()), Arc::new(LeastLoaded), DispatchConfig::default());
+    let mut open = Vec::new();
+    // Two of ours on the first engine weigh as much as two of others on the second: the lower id wins, then not any more.
+    for picked in [0, 0, 0, 1] {
+        let before = served(&engines)[picked];
+        let mut stream = dispatcher.generate(request(1, 1)).await.unwrap();
+        stream.next().await.unwrap();
+        open.push(stream);
+        assert_eq!(served(&engines)[picked], before + 1, "request {}", open.len());
+        let ours = served(&engines)[0] as u32;
+        engines[0].load.lock().unwrap().running = ours;
+        engines[0].own.lock().unwrap().sequences = ours;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn load_is_given_back_when_a_request_ends_or_is_left() {
     let engines = [Scripted::new([Act::Hang]), Scripted::new([Act::Hang])];
     let fleet = fleet(&engines.each_ref());
