@@ -4,6 +4,7 @@ use baton_bench::{BenchCommand, ChatOptions};
 use clap::{Parser, Subcommand};
 
 use crate::options::{EngineArgs, ServeOptions};
+use crate::router_options::RouterArgs;
 
 /// Baton serves large language models: one command, an OpenAI-compatible API, exact answers.
 #[derive(Parser, Debug)]
@@ -30,9 +31,18 @@ pub(crate) enum Command {
   baton serve --prefill 2 --decode 4              two engines compute prompts, four decode
   baton serve --prefill 0 --threads 4             one engine of four threads does both
   baton serve --kv-memory 4G                      more room for long contexts
+  baton serve --endpoint-ports 9001,9002          two engines at ports of your choice, round-robin
 
 All options can stand in baton.toml under the same names (router-port = 9000); the command line wins.")]
     Serve(Box<ServeOptions>),
+
+    /// Serve through engines that run already, here or on other machines
+    #[command(after_help = "Examples:
+  baton engine storyteller-11m --listen 10.0.0.2:9001 --secret-file secret       on each engine's machine
+  baton router --engine http://10.0.0.2:9001=prefill --engine http://10.0.0.3:9001=decode --secret-file secret
+
+Several routers may share engines. One that is lost is looked for until it is back; its requests go on elsewhere.")]
+    Router(Box<RouterArgs>),
 
     /// Run one engine that routers connect to (what `serve` starts as child processes)
     #[command(after_help = "Examples:

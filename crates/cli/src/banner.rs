@@ -4,12 +4,14 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use baton_core::PAGE_TOKENS;
+use baton_launcher::Endpoint;
 use baton_router::EngineStatus;
 
 pub(crate) struct Banner {
     pub(crate) model: String,
     pub(crate) address: SocketAddr,
-    pub(crate) engines: Vec<EngineStatus>,
+    /// With the places of those that were given one.
+    pub(crate) engines: Vec<(EngineStatus, Option<Endpoint>)>,
     pub(crate) router: &'static str,
     pub(crate) chats: bool,
 }
@@ -18,8 +20,11 @@ impl fmt::Display for Banner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url();
         writeln!(f, "\nServing {} at {url}\n", self.model)?;
-        for engine in &self.engines {
+        for (engine, place) in &self.engines {
             write!(f, "  {}", engine.name)?;
+            if let Some(place) = place {
+                write!(f, "  http://{place}")?;
+            }
             if let Some(info) = &engine.info {
                 let threads = if info.threads == 1 { "thread" } else { "threads" };
                 let tokens = info.pages_total as usize * PAGE_TOKENS;

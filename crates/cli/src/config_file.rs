@@ -57,7 +57,8 @@ fn known_keys() -> Vec<String> {
 mod tests {
     use super::*;
     use crate::byte_size::ByteSize;
-    use crate::options::RouterMode;
+    use crate::fleet_options::ModelLib;
+    use crate::router_options::RouterMode;
 
     #[test]
     fn keys_are_the_options_names() {
@@ -67,14 +68,20 @@ mod tests {
             router-port = 9000
             router-mode = 'round-robin'
             decode = 2
+            model-lib = 'cpu'
+            endpoint-hosts = ['a', '::1']
+            endpoint-ports = [1, 2]
             enable-prefix-cache = false
             kv-memory = '2G'
         ";
         let options = parse(text).unwrap();
         assert_eq!(options.model.as_deref(), Some("m"));
-        assert_eq!(options.router_host, Some([0, 0, 0, 0].into()));
-        assert_eq!((options.router_port, options.decode), (Some(9000), Some(2)));
-        assert_eq!(options.router_mode, Some(RouterMode::RoundRobin));
+        assert_eq!(options.router.router_host, Some("0.0.0.0".parse().unwrap()));
+        assert_eq!((options.router.router_port, options.fleet.decode), (Some(9000), Some(2)));
+        assert_eq!(options.router.router_mode, Some(RouterMode::RoundRobin));
+        assert_eq!(options.fleet.endpoint_hosts, Some(vec!["a".parse().unwrap(), "::1".parse().unwrap()]));
+        assert_eq!(options.fleet.endpoint_ports, Some(vec![1, 2]));
+        assert_eq!(options.fleet.model_lib, Some(ModelLib::Cpu));
         assert_eq!(options.engine.enable_prefix_cache, Some(false));
         assert_eq!(options.engine.kv_memory, Some(ByteSize(2 << 30)));
     }
@@ -87,6 +94,11 @@ mod tests {
             ("router-port = 70000", "error: router-port: invalid value: integer `70000`, expected u16"),
             ("kv-memory = 'much'", "error: kv-memory: \"much\" is not an amount of memory; write it like 512M or 4G"),
             ("dtype = 'int3'", "error: dtype: unknown variant `int3`, expected one of `auto`, `bf16`, `f32`"),
+            (
+                "endpoint-hosts = ['a:1']",
+                "error: endpoint-hosts: \"a:1\" is not a host; write a name or an address, without scheme and port",
+            ),
+            ("model-lib = 'tpu'", "error: model-lib: unknown variant `tpu`, expected one of `auto`, `cpu`, `mock`"),
             ("kv-pages = 1\nkv-memory = '1G'", "error: kv-pages and kv-memory cannot both be set"),
         ];
         for (text, message) in cases {
@@ -100,10 +112,11 @@ mod tests {
     #[test]
     fn the_command_line_wins() {
         let file = parse("router-port = 1\ndecode = 3\nkv-pages = 5").unwrap();
-        let mut typed = ServeOptions { router_port: Some(2), ..ServeOptions::default() };
+        let mut typed = ServeOptions::default();
+        typed.router.router_port = Some(2);
         typed.engine.kv_memory = Some(ByteSize(1 << 30));
         let both = typed.or(file);
-        assert_eq!((both.router_port, both.decode), (Some(2), Some(3)));
+        assert_eq!((both.router.router_port, both.fleet.decode), (Some(2), Some(3)));
         assert_eq!((both.engine.kv_pages, both.engine.kv_memory), (None, Some(ByteSize(1 << 30))));
     }
 }

@@ -1,5 +1,6 @@
 //! `baton`: what the user typed arrives here, becomes a configuration, and one of the commands runs with it. Files read in
-//! that order: [`args`] and [`options`], [`config_file`], [`config`] and [`sizing`], then [`serve`] or [`engine`].
+//! that order: [`args`] and [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or
+//! [`engine`]; the first two meet in [`deploy`].
 
 mod args;
 mod banner;
@@ -8,17 +9,22 @@ mod byte_size;
 mod card;
 mod config;
 mod config_file;
+mod deploy;
 mod doctor;
 mod engine;
 mod failure;
+mod fleet_options;
 mod logging;
 mod machine;
 mod mock;
 mod near_match;
 mod options;
+mod router;
+mod router_options;
 mod secret;
 mod serve;
 mod sizing;
+mod topology;
 
 use std::process::ExitCode;
 
@@ -43,6 +49,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     logging::start(&screen)?;
     match cli.command {
         Command::Serve(options) => serve::run(*options, screen),
+        Command::Router(args) => router::run(*args, screen),
         Command::Engine(args) => engine::run(&args, screen),
         Command::Chat(options) => bench::chat(&options),
         Command::Bench(command) => bench::bench(&command),

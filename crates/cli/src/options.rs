@@ -1,12 +1,14 @@
 //! What the user typed, on the command line or in a file: everything may be left out, nothing is decided yet.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::byte_size::ByteSize;
+use crate::fleet_options::FleetOptions;
+use crate::router_options::RouterOptions;
 use crate::secret::SecretOptions;
 
 /// `baton serve`. The same names are the keys of baton.toml.
@@ -16,38 +18,18 @@ pub(crate) struct ServeOptions {
     /// A bundled model, a directory with config.json and *.safetensors, or one .safetensors file [default: storyteller-11m]
     pub(crate) model: Option<String>,
 
-    /// Address the OpenAI-compatible gateway listens on [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) router_host: Option<IpAddr>,
-
-    /// Port of the gateway; 0 takes a free one [default: 8000]
-    #[arg(long, value_name = "PORT")]
-    pub(crate) router_port: Option<u16>,
-
-    /// Engines that compute prompts and hand their KV over; 0: the decode engines do both [default: 1]
-    #[arg(long, value_name = "N")]
-    pub(crate) prefill: Option<usize>,
-
-    /// Engines that decode [default: 1]
-    #[arg(long, value_name = "N")]
-    pub(crate) decode: Option<usize>,
-
-    /// How requests are spread over engines [default: disagg; with --prefill 0 least-loaded]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) router_mode: Option<RouterMode>,
-
-    /// Share of each prompt that the decode engine computes itself, from 0 up to 1 [default: 0]
-    #[arg(long, value_name = "SHARE")]
-    pub(crate) pd_balance_factor: Option<f64>,
-
-    /// After Ctrl-C or SIGTERM, how long open requests may take to finish [default: 30]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) drain_timeout: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) router: RouterOptions,
 
     /// Read options from this file [default: ./baton.toml if it exists]
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) fleet: FleetOptions,
 
     #[command(flatten)]
     #[serde(flatten)]
@@ -146,17 +128,6 @@ pub(crate) struct EngineArgs {
     pub(crate) supervised: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RouterMode {
-    /// Each engine in turn
-    RoundRobin,
-    /// The engine with the fewest sequences
-    LeastLoaded,
-    /// Prompts on prefill engines, which hand their KV to decode engines
-    Disagg,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DialectOption {
     /// vLLM with its NixlConnector: kv_transfer_params
@@ -214,14 +185,9 @@ impl ServeOptions {
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             model: self.model.or(other.model),
-            router_host: self.router_host.or(other.router_host),
-            router_port: self.router_port.or(other.router_port),
-            prefill: self.prefill.or(other.prefill),
-            decode: self.decode.or(other.decode),
-            router_mode: self.router_mode.or(other.router_mode),
-            pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
-            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+            router: self.router.or(other.router),
             config: self.config.or(other.config),
+            fleet: self.fleet.or(other.fleet),
             secret: self.secret.or(other.secret),
             engine: self.engine.or(other.engine),
         }

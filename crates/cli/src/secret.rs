@@ -5,6 +5,7 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use baton_launcher::Endpoint;
 use baton_protocol::Secret;
 use clap::Args;
 use serde::Deserialize;
@@ -65,6 +66,13 @@ impl SecretOptions {
             None => Ok(Secret::none()),
         }
     }
+}
+
+/// For engines that others started.
+pub(crate) fn needs_secret(engines: impl IntoIterator<Item = Endpoint>) -> Failure {
+    let engines: Vec<_> = engines.into_iter().map(|engine| engine.to_string()).collect();
+    let failure = Failure::user(format!("no secret for the engines at {}, which run already", engines.join(", ")));
+    failure.hint("give the one they were started with: --secret-file or BATON_SECRET")
 }
 
 fn read(path: &Path) -> Result<Secret, Failure> {

@@ -1,150 +1,137 @@
-//! `baton serve`: engines as child processes, a router over them, a gateway in front.
+//! `baton serve`: engines that are started here, or attached to where they run, and all that stands before them.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use baton_gateway::{Gateway, GatewayConfig};
-use baton_launcher::{Deployment, EnginePlan, LaunchPlan, Screen, Shutdown, Stage, launch};
-use baton_model::{ModelFiles, ModelSource};
-use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, Role, RoundRobin, Router};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask, is_on_this_machine};
+use baton_model::{DEFAULT_MODEL, DecoderSpec};
+use baton_protocol::Secret;
 
-use crate::banner::Banner;
-use crate::card::model_card;
-use crate::config::ServeConfig;
+use crate::config::{RouterConfig, check, engine_size};
 use crate::config_file;
+use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
 use crate::failure::Failure;
+use crate::fleet_options::ModelLib;
 use crate::machine;
-use crate::options::{RouterMode, ServeOptions};
+use crate::options::{EngineOptions, ServeOptions};
+use crate::secret::{SecretOptions, needs_secret};
 use crate::sizing::{EngineSize, Machine};
+use crate::topology::{Seat, Topology};
 
-/// Longest a loading engine may be silent; it announces every percent of its weights.
-const ENGINE_SILENCE: Duration = Duration::from_secs(300);
+/// Where engines listen that were not given a place.
+const ENGINE_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(crate) fn run(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     let file = config_file::read(options.config.as_deref())?;
-    let config = ServeConfig::decide(options.or(file))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::ours)?;
-    let served = runtime.block_on(serve(config, screen));
-    // A tokenizer may still be busy with a long prompt nobody waits for any more.
-    runtime.shutdown_background();
-    served
+    let options = options.or(file);
+    block_on(serve(options, screen))
 }
 
-async fn serve(config: ServeConfig, screen: Screen) -> Result<(), Failure> {
-    let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
-    let source = ModelSource::resolve(&config.model).map_err(Failure::user)?;
-    let files = ModelFiles::open(&source).map_err(Failure::user)?;
-    let decoder = files.decoder().map_err(Failure::user)?;
-    let machine = Machine { cores: machine::cores(), memory: machine::memory() };
-    let size = config.engine_size(&decoder, machine)?;
-    let card = model_card(&files, size.context_tokens(&decoder))?;
-    let listener = bind(&config).await?;
-    let address = listener.local_addr().map_err(Failure::ours)?;
+async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
+    let topology = Topology::of_serve(&options.fleet, options.router.router_mode)?;
+    let config = RouterConfig::decide(options.router)?;
+    check(&options.engine)?;
+    let model = options.model.unwrap_or_else(|| DEFAULT_MODEL.to_owned());
+    let files = open_model(&model)?;
 
-    let plan = launch_plan(&config, &size)?;
-    let fleet = Arc::new(plan.fleet());
-    let router = router(&config);
-    let (router_name, chats) = (router.name(), card.template.is_some());
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), router, DispatchConfig::default()));
-    let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), GatewayConfig::default()));
-    // Answers /health and /ready while engines load.
-    let serving = tokio::spawn(baton_gateway::serve(listener, gateway, draining(&shutdown)));
-
-    let deployment = tokio::select! {
-        biased;
-        () = shutdown.reached(Stage::Draining) => return Ok(()),
-        launched = launch(plan, fleet, screen.clone()) => launched.map_err(|error| match error.is_users_fault() {
-            true => Failure::user(error),
-            false => Failure::ours(error),
-        })?,
+    let places: Vec<_> = topology.engines.iter().map(Place::find).collect();
+    let secret = secret(&options.secret, &places)?;
+    let own = OwnEngines {
+        model,
+        decoder: files.decoder().map_err(Failure::user)?,
+        machine: Machine { cores: machine::cores(), memory: machine::memory() },
+        number: places.iter().filter(|place| matches!(place, Place::Here(_))).count(),
+        lib: options.fleet.model_lib.unwrap_or_default(),
+        auth: !secret.is_none(),
+        options: options.engine,
     };
-    let model = files.name().to_owned();
-    announce(&Banner { model, address, engines: dispatcher.fleet_status(), router: router_name, chats });
-    until_stopped(&config, &shutdown, serving, deployment, &screen).await
-}
-
-/// Serves until the first signal, finishes what is open until the second one or the time-out, then ends the engines.
-async fn until_stopped(
-    config: &ServeConfig,
-    shutdown: &Shutdown,
-    mut serving: JoinHandle<io::Result<()>>,
-    mut deployment: Deployment,
-    screen: &Screen,
-) -> Result<(), Failure> {
-    let timed_out = async {
-        shutdown.reached(Stage::Draining).await;
-        screen.print("finishing open requests; once more to stop at once\n");
-        tokio::time::sleep(config.drain_timeout).await;
-    };
-    let ended = tokio::select! {
-        biased;
-        ended = &mut serving => ended,
-        () = shutdown.reached(Stage::Stopping) => Ok(Ok(())),
-        () = timed_out => {
-            screen.print(&format!("requests are still open after {} s: cut off\n", config.drain_timeout.as_secs()));
-            Ok(Ok(()))
-        }
-    };
-    tokio::select! {
-        biased;
-        () = shutdown.reached(Stage::Stopping) => deployment.kill().await,
-        () = deployment.stop() => {}
+    let mut context_tokens = own.decoder.max_context;
+    let mut engines = Vec::new();
+    for (seat, place) in topology.engines.into_iter().zip(places) {
+        let origin = match place {
+            Place::Elsewhere(endpoint) => Origin::Attached(endpoint),
+            Place::Here(listen) => {
+                let size = own.size(&seat)?;
+                context_tokens = context_tokens.min(size.context_tokens(&own.decoder));
+                Origin::Spawned(own.arguments(&seat, listen, &size))
+            }
+        };
+        engines.push(EnginePlan { name: seat.name, role: seat.role, origin });
     }
-    ended.map_err(Failure::ours)?.map_err(Failure::ours)
-}
-
-async fn bind(config: &ServeConfig) -> Result<TcpListener, Failure> {
-    TcpListener::bind(config.listen).await.map_err(|error| {
-        let failure = Failure::user(format!("cannot listen on {}: {error}", config.listen));
-        match error.kind() {
-            io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --router-port"),
-            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --router-port"),
-            io::ErrorKind::AddrNotAvailable => failure.hint("--router-host must be an address of this machine"),
-            _ => failure,
-        }
-    })
-}
-
-fn launch_plan(config: &ServeConfig, size: &EngineSize) -> Result<LaunchPlan, Failure> {
-    let args = |arguments: Vec<String>| arguments.into_iter().map(OsString::from);
-    let prefill = (0..config.prefill).map(|index| (Role::Prefill, index));
-    let decode = (0..config.decode).map(|index| (Role::Decode, index));
-    let engines = prefill.chain(decode).map(|(role, index)| EnginePlan {
-        name: format!("{}-{index}", role.name()),
-        role,
-        args: args(vec!["engine".into(), "--supervised".into(), format!("--name={}-{index}", role.name())])
-            .chain(args(size.flags()))
-            .chain(args(vec![format!("--no-engine-auth={}", config.secret.is_none())]))
-            .chain(args(vec!["--".into(), config.model.clone()]))
-            .collect(),
-    });
-    Ok(LaunchPlan {
+    let plan = LaunchPlan {
         program: std::env::current_exe().map_err(Failure::ours)?,
-        engines: engines.collect(),
-        secret: config.secret.clone(),
+        engines,
+        secret,
         silence: ENGINE_SILENCE,
-    })
+        patience: config.connect_timeout,
+        may_be_missing: false,
+    };
+    let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
+    let mode = topology.mode;
+    deploy(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, screen).await
 }
 
-fn router(config: &ServeConfig) -> Arc<dyn Router> {
-    match config.router_mode {
-        RouterMode::Disagg => Arc::new(Disagg::new(config.pd_balance_factor)),
-        RouterMode::RoundRobin => Arc::new(RoundRobin::default()),
-        RouterMode::LeastLoaded => Arc::new(LeastLoaded),
+enum Place {
+    /// Ours to start.
+    Here(SocketAddr),
+    /// Runs already, or soon.
+    Elsewhere(Endpoint),
+}
+
+impl Place {
+    fn find(seat: &Seat) -> Self {
+        let Some(endpoint) = &seat.place else { return Self::Here(SocketAddr::new(ENGINE_HOST, 0)) };
+        // A name that nobody knows now may be known later.
+        let addresses = endpoint.host.addresses().unwrap_or_default();
+        match addresses.into_iter().find(|address| is_on_this_machine(*address)) {
+            Some(address) => Self::Here(SocketAddr::new(address, endpoint.port)),
+            None => Self::Elsewhere(endpoint.clone()),
+        }
     }
 }
 
-fn draining(shutdown: &Shutdown) -> impl Future<Output = ()> + use<> {
-    let shutdown = shutdown.clone();
-    async move { shutdown.reached(Stage::Draining).await }
+/// Engines elsewhere have theirs already; for our own a fresh one will do.
+fn secret(options: &SecretOptions, places: &[Place]) -> Result<Secret, Failure> {
+    let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
+    for place in places {
+        match place {
+            Place::Here(address) => here.push(address.ip()),
+            Place::Elsewhere(endpoint) => elsewhere.push(endpoint.clone()),
+        }
+    }
+    match options.given(here)?.filter(|secret| elsewhere.is_empty() || !secret.is_none()) {
+        Some(secret) => Ok(secret),
+        None if elsewhere.is_empty() => Secret::random().map_err(Failure::ours),
+        None => Err(needs_secret(elsewhere)),
+    }
 }
 
-/// Whoever closed our standard output does not want to read it.
-fn announce(banner: &Banner) {
-    let mut out = io::stdout();
-    let _ = write!(out, "{banner}").and_then(|()| out.flush());
+/// What all engines have in common that are started here.
+struct OwnEngines {
+    model: String,
+    decoder: DecoderSpec,
+    machine: Machine,
+    /// That share it.
+    number: usize,
+    lib: ModelLib,
+    auth: bool,
+    options: EngineOptions,
+}
+
+impl OwnEngines {
+    fn size(&self, seat: &Seat) -> Result<EngineSize, Failure> {
+        let options = EngineOptions { tp: seat.shards.or(self.options.tp), ..self.options.clone() };
+        engine_size(&options, &self.decoder, self.machine, self.number)
+    }
+
+    /// An engine's command line.
+    fn arguments(&self, seat: &Seat, listen: SocketAddr, size: &EngineSize) -> Vec<OsString> {
+        let mut arguments = vec!["engine".to_owned(), "--supervised".into()];
+        arguments.extend([format!("--name={}", seat.name), format!("--listen={listen}")]);
+        arguments.push(format!("--no-engine-auth={}", !self.auth));
+        arguments.extend(size.flags());
+        arguments.extend((self.lib == ModelLib::Mock).then(|| "--mock=".to_owned()));
+        arguments.extend(["--".to_owned(), self.model.clone()]);
+        arguments.into_iter().map(OsString::from).collect()
+    }
 }

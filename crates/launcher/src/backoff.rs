@@ -1,23 +1,33 @@
-//! How long to wait before a crashed engine is started again. Pure: time comes from outside.
+//! How long to wait before a crashed engine is started again, or a lost one looked for. Pure: time comes from outside.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(30);
+/// A start costs the machine something; a look does not, and whoever restarts an engine by hand waits for it.
+const LONGEST_BEFORE_START: Duration = Duration::from_secs(30);
+const LONGEST_BEFORE_LOOK: Duration = Duration::from_secs(2);
 /// An engine that has lived this long did not die of its start.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
 pub(crate) struct Backoff {
+    longest: Duration,
     crashes_in_a_row: u32,
 }
 
 impl Backoff {
+    pub(crate) fn before_starting() -> Self {
+        Self { longest: LONGEST_BEFORE_START, crashes_in_a_row: 0 }
+    }
+
+    pub(crate) fn before_looking() -> Self {
+        Self { longest: LONGEST_BEFORE_LOOK, crashes_in_a_row: 0 }
+    }
+
     pub(crate) fn after_living(&mut self, lived: Duration) -> Duration {
         if lived >= HEALTHY {
             self.crashes_in_a_row = 0;
         }
-        let delay = LONGEST.min(FIRST * (1 << self.crashes_in_a_row.min(16)));
+        let delay = self.longest.min(FIRST * (1 << self.crashes_in_a_row.min(16)));
         self.crashes_in_a_row += 1;
         delay
     }
@@ -29,10 +39,10 @@ mod tests {
 
     #[test]
     fn doubles_to_its_cap_and_forgets_after_a_healthy_minute() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::before_starting();
         let delays_ms: Vec<_> = (0..9).map(|_| backoff.after_living(Duration::ZERO).as_millis()).collect();
         assert_eq!(delays_ms, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
-        assert_eq!(backoff.after_living(Duration::from_secs(59)), LONGEST);
+        assert_eq!(backoff.after_living(Duration::from_secs(59)), LONGEST_BEFORE_START);
         assert_eq!(backoff.after_living(Duration::from_secs(60)), FIRST);
     }
 }

@@ -1,7 +1,7 @@
 //! One engine process: what it announces, what it logs, and its end.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,9 @@ use tokio::time::timeout;
 
 use crate::announcement::Announcement;
 use crate::error::{LaunchError, Tail};
-use crate::launch::EnginePlan;
 use crate::log_tail::LogTail;
 use crate::screen::Screen;
-use crate::spawner::Spawner;
+use crate::start::EngineSeat;
 
 /// A stopping engine that takes longer is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,18 +33,12 @@ pub(crate) struct EngineChild {
 }
 
 impl EngineChild {
-    pub(crate) async fn spawn(
-        spawner: &Spawner,
-        program: &Path,
-        engine: &EnginePlan,
-        secret: &Secret,
-        screen: &Screen,
-    ) -> Result<Self, LaunchError> {
-        let mut command = Command::new(program);
-        command.args(&engine.args).env(Secret::ENV, secret.reveal());
+    pub(crate) async fn spawn(seat: &EngineSeat, args: &[OsString]) -> Result<Self, LaunchError> {
+        let mut command = Command::new(&seat.plan.program);
+        command.args(args).env(Secret::ENV, seat.plan.secret.reveal());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed = |source| LaunchError::Spawn { name: engine.name.clone(), source };
-        let mut process = spawner.spawn(command).await.map_err(failed)?;
+        let failed = |source| LaunchError::Spawn { name: seat.name().to_owned(), source };
+        let mut process = seat.spawner.spawn(command).await.map_err(failed)?;
         let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
             return Err(failed(io::Error::other("no pipes")));
@@ -53,7 +46,7 @@ impl EngineChild {
         let tail = Arc::new(LogTail::default());
         let (announced, announcements) = mpsc::channel(16);
         tokio::spawn(read_announcements(stdout, announced));
-        let log = tokio::spawn(read_log(stderr, engine.name.clone(), Arc::clone(&tail), screen.clone()));
+        let log = tokio::spawn(read_log(stderr, seat.name().to_owned(), Arc::clone(&tail), seat.screen.clone()));
         Ok(Self { process, stdin, announcements, log, tail })
     }
 

@@ -7,6 +7,8 @@ use baton_core::ServeError;
 use baton_protocol::SessionError;
 use thiserror::Error;
 
+use crate::endpoint::Endpoint;
+
 #[derive(Debug, Error)]
 pub enum LaunchError {
     #[error("cannot start engine {name}: {source}")]
@@ -19,25 +21,39 @@ pub enum LaunchError {
     Session { name: String, source: SessionError, tail: Tail },
     #[error("engine {name} could not generate its first token: {source}{tail}")]
     Probe { name: String, source: ServeError, tail: Tail },
+    #[error("engine {name} at {endpoint} cannot be reached: {source}")]
+    Unreachable { name: String, endpoint: Endpoint, source: SessionError },
+    /// It is there, but will not have us, or is no engine.
+    #[error("engine {name} at {endpoint}: {source}")]
+    TurnedAway { name: String, endpoint: Endpoint, source: SessionError },
+    #[error("engine {name} has {what} {theirs:?}, {whose} {ours:?}")]
+    Mismatch { name: String, what: &'static str, theirs: String, whose: String, ours: String },
 }
 
 impl LaunchError {
-    /// The engine says that its arguments or model files are at fault, not itself.
+    /// The engine says that its arguments or model files are at fault, not itself; or it is not the engine that was meant.
     pub fn is_users_fault(&self) -> bool {
-        matches!(self, Self::Died { status, .. } if status.code() == Some(2))
+        match self {
+            Self::Died { status, .. } => status.code() == Some(2),
+            Self::TurnedAway { .. } | Self::Mismatch { .. } => true,
+            _ => false,
+        }
     }
 }
 
-/// The last lines of an engine's log, as the end of a message.
+/// The last lines of an engine's log, as the end of a message. `None`: it logs elsewhere.
 #[derive(Debug)]
-pub struct Tail(pub(crate) Vec<String>);
+pub struct Tail(pub(crate) Option<Vec<String>>);
 
 impl std::fmt::Display for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("; its log is empty");
+        match self.0.as_deref() {
+            None => Ok(()),
+            Some([]) => f.write_str("; its log is empty"),
+            Some(lines) => {
+                f.write_str("; the end of its log:")?;
+                lines.iter().try_for_each(|line| write!(f, "\n  | {line}"))
+            }
         }
-        f.write_str("; the end of its log:")?;
-        self.0.iter().try_for_each(|line| write!(f, "\n  | {line}"))
     }
 }

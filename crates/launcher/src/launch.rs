@@ -1,4 +1,4 @@
-//! All engines of a deployment: started together, ready together, stopped together.
+//! All engines of a deployment: started and connected to together, ready together, stopped together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,30 +6,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_protocol::Secret;
-use baton_router::{EngineId, Fleet, Role};
+use baton_router::{Fleet, Role};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::endpoint::Endpoint;
 use crate::error::LaunchError;
+use crate::identity::Identity;
 use crate::screen::Screen;
 use crate::spawner::Spawner;
 use crate::start::{EngineSeat, RunningEngine};
 use crate::supervise::supervise;
 
 pub struct LaunchPlan {
-    /// The engine's executable, usually this one.
+    /// The executable of engines that are spawned, usually this one.
     pub program: PathBuf,
     pub engines: Vec<EnginePlan>,
     pub secret: Secret,
     /// Longest a loading engine may be silent.
     pub silence: Duration,
+    /// Longest an engine that is not ours is looked for.
+    pub patience: Duration,
+    /// Engines that cannot be reached may come later, as long as one is there.
+    pub may_be_missing: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct EnginePlan {
     pub name: String,
     pub role: Role,
-    pub args: Vec<OsString>,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// A child process with these arguments.
+    Spawned(Vec<OsString>),
+    /// Runs already, whoever started it.
+    Attached(Endpoint),
 }
 
 impl LaunchPlan {
@@ -37,59 +51,71 @@ impl LaunchPlan {
     pub fn fleet(&self) -> Fleet {
         Fleet::new(self.engines.iter().map(|engine| (engine.name.clone(), engine.role)))
     }
+
+    pub(crate) fn tolerates(&self, error: &LaunchError) -> bool {
+        self.may_be_missing && matches!(error, LaunchError::Unreachable { .. })
+    }
 }
 
-/// Engines that run and are kept running. Dropping it kills them.
+/// Engines that run and are kept running, or connected to. Dropping it kills those that were spawned.
 pub struct Deployment {
     supervisors: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
-/// Starts all engines at once and returns when every one has generated a token, or when the first has failed: the others
-/// are killed then.
-pub async fn launch(plan: LaunchPlan, fleet: Arc<Fleet>, screen: Screen) -> Result<Deployment, LaunchError> {
+/// Starts and attaches all engines at once and returns when every one has generated a token, or when the first has failed:
+/// those that were spawned are killed then.
+pub async fn launch(
+    plan: LaunchPlan,
+    identity: Identity,
+    fleet: Arc<Fleet>,
+    screen: Screen,
+) -> Result<Deployment, LaunchError> {
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
+    let (plan, identity) = (Arc::new(plan), Arc::new(identity));
     let mut starting = JoinSet::new();
-    for (index, engine) in plan.engines.into_iter().enumerate() {
+    for id in fleet.ids() {
         let seat = EngineSeat {
-            id: EngineId(index),
-            plan: engine,
-            program: plan.program.clone(),
-            secret: plan.secret.clone(),
+            id,
+            plan: Arc::clone(&plan),
+            identity: Arc::clone(&identity),
             spawner: spawner.clone(),
             screen: screen.clone(),
             fleet: Arc::clone(&fleet),
-            silence: plan.silence,
         };
         starting.spawn(async move {
-            let started = seat.start().await;
-            started.map(|engine| (seat, engine))
+            let started = seat.start(seat.plan.patience).await;
+            (seat, started)
         });
     }
-    let mut engines: Vec<(EngineSeat, RunningEngine)> = Vec::new();
+    let mut engines: Vec<(EngineSeat, Option<RunningEngine>)> = Vec::new();
     while let Some(started) = starting.join_next().await {
         match started {
-            Ok(started) => engines.push(started?),
+            Ok((seat, Ok(engine))) => engines.push((seat, Some(engine))),
+            Ok((seat, Err(error))) if plan.tolerates(&error) => engines.push((seat, None)),
+            Ok((_, Err(error))) => return Err(error),
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
     let stop = watch::Sender::new(false);
     let mut supervisors = JoinSet::new();
     for (seat, engine) in engines {
-        fleet.engine_ready(seat.id, engine.session.clone());
+        if let Some(engine) = &engine {
+            fleet.engine_ready(seat.id, engine.session.clone());
+        }
         supervisors.spawn(supervise(seat, engine, stop.subscribe()));
     }
     Ok(Deployment { supervisors, stop })
 }
 
 impl Deployment {
-    /// Ends all engines, politely first.
+    /// Ends all spawned engines, politely first.
     pub async fn stop(&mut self) {
         self.stop.send_replace(true);
         while self.supervisors.join_next().await.is_some() {}
     }
 
-    /// Ends all engines at once.
+    /// Ends all spawned engines at once.
     pub async fn kill(mut self) {
         self.supervisors.shutdown().await;
     }

@@ -1,19 +1,24 @@
-//! Engines as child processes. A list of engines to run arrives from the command line; live engines leave into the
-//! router's fleet, and stay there through crashes until the deployment is stopped.
+//! Engines as child processes, and engines that somebody else runs. A list of them arrives from the command line; live
+//! engines leave into the router's fleet, and stay there through crashes until the deployment is stopped.
 //!
 //! ```text
-//!   launch ─▶ Spawner ─▶ EngineChild ── announces progress, then its address ──▶ connect ─▶ probe ─▶ Fleet
-//!                            │ log lines, prefixed with its name ─▶ Screen
-//!                            └─ dies ─▶ supervise: back off, start again
+//!   launch ─┬▶ Spawner ─▶ EngineChild ── announces progress, then its address ─┬▶ connect ─▶ probe ─▶ Fleet
+//!           │                 │ log lines, prefixed with its name ─▶ Screen    │
+//!           │                 └─ dies ─▶ supervise: back off, start again      │
+//!           └▶ Attachment: an address ─────────────────────────────────────────┘
+//!                             └─ lost ─▶ supervise: back off, connect again
 //! ```
 //!
 //! No child outlives its parent: children are spawned from one permanent thread and ask the kernel to be killed with it,
 //! and they leave by themselves when the pipe on their standard input ends.
 
 mod announcement;
+mod attach;
 mod backoff;
 mod child;
+mod endpoint;
 mod error;
+mod identity;
 mod launch;
 mod log_tail;
 mod orphan;
@@ -25,8 +30,11 @@ mod start;
 mod supervise;
 
 pub use announcement::Announcement;
+pub use attach::ask;
+pub use endpoint::{Endpoint, Host, is_on_this_machine};
 pub use error::LaunchError;
-pub use launch::{Deployment, EnginePlan, LaunchPlan, launch};
+pub use identity::Identity;
+pub use launch::{Deployment, EnginePlan, LaunchPlan, Origin, launch};
 pub use orphan::exit_with_parent;
 pub use screen::Screen;
 pub use shutdown::{Shutdown, Stage};

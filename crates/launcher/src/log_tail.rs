@@ -20,7 +20,7 @@ impl LogTail {
     }
 
     pub(crate) fn lines(&self) -> Tail {
-        Tail(self.lock().iter().cloned().collect())
+        Tail(Some(self.lock().iter().cloned().collect()))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<String>> {
@@ -37,7 +37,7 @@ mod tests {
         let tail = LogTail::default();
         assert_eq!(tail.lines().to_string(), "; its log is empty");
         (0..50).for_each(|line| tail.push(line.to_string()));
-        let Tail(lines) = tail.lines();
+        let lines = tail.lines().0.unwrap();
         assert_eq!((lines.len(), lines[0].as_str(), lines[39].as_str()), (40, "10", "49"));
     }
 }

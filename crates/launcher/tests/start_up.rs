@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_launcher::{EnginePlan, LaunchError, LaunchPlan, Screen, launch};
+use baton_launcher::{EnginePlan, Identity, LaunchError, LaunchPlan, Origin, Screen, launch};
 use baton_protocol::Secret;
 use baton_router::Role;
 
@@ -14,16 +14,22 @@ async fn launch_scripts(scripts: &[&str]) -> LaunchError {
     let engines = scripts.iter().enumerate().map(|(index, script)| EnginePlan {
         name: format!("decode-{index}"),
         role: Role::Decode,
-        args: vec!["-c".into(), script.into()],
+        origin: Origin::Spawned(vec!["-c".into(), script.into()]),
     });
+    launch_engines("/bin/sh", engines.collect()).await
+}
+
+async fn launch_engines(program: &str, engines: Vec<EnginePlan>) -> LaunchError {
     let plan = LaunchPlan {
-        program: PathBuf::from("/bin/sh"),
-        engines: engines.collect(),
+        program: PathBuf::from(program),
+        engines,
         secret: Secret::new("s"),
         silence: Duration::from_secs(1),
+        patience: Duration::from_secs(1),
+        may_be_missing: false,
     };
     let fleet = Arc::new(plan.fleet());
-    launch(plan, fleet, Screen::stderr()).await.err().unwrap()
+    launch(plan, Identity::of_model("m"), fleet, Screen::stderr()).await.err().unwrap()
 }
 
 #[tokio::test]
@@ -71,15 +77,22 @@ async fn one_failure_ends_the_others() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
-    let plan = LaunchPlan {
-        program: PathBuf::from("/nonexistent/baton"),
-        engines: vec![EnginePlan { name: "decode-0".into(), role: Role::Decode, args: vec![] }],
-        secret: Secret::new("s"),
-        silence: Duration::from_secs(1),
-    };
-    let fleet = Arc::new(plan.fleet());
-    let error = launch(plan, fleet, Screen::stderr()).await.err().unwrap();
+    let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Spawned(vec![]) };
+    let error = launch_engines("/nonexistent/baton", vec![engine]).await;
     assert_eq!(error.to_string(), "cannot start engine decode-0: No such file or directory (os error 2)");
+}
+
+#[tokio::test]
+async fn an_engine_elsewhere_is_looked_for_and_then_named() {
+    // Closed again at once: nobody listens there.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoint = nobody.to_string().parse().unwrap();
+    let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Attached(endpoint) };
+    let begun = Instant::now();
+    let error = launch_engines("/bin/sh", vec![engine]).await.to_string();
+    let expected = format!("engine decode-0 at {nobody} cannot be reached: connection failed: Connection refused");
+    assert!(error.starts_with(&expected), "{error}");
+    assert!((Duration::from_millis(500)..Duration::from_secs(5)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 /// A killed child that nobody has waited for yet is a zombie, and no longer runs.

@@ -21,12 +21,9 @@ fn bad_values_are_one_message_and_exit_code_2() {
         ),
         (
             &["serve", "--router-mode", "round-robin", "--prefill", "1"],
-            "error: prefill engines take part in --router-mode disagg only\nhint: leave out --router-mode or --prefill",
+            "error: prefill engines take part in --router-mode disagg only\nhint: leave out --router-mode or the prefill engines",
         ),
-        (
-            &["serve", "--pd-balance-factor", "1"],
-            "error: --pd-balance-factor must be at least 0 and below 1, not 1",
-        ),
+        (&["serve", "--pd-balance-factor", "1"], "error: --pd-balance-factor must be at least 0 and below 1, not 1"),
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 1 + 0"),
         (&["serve", "--threads", "0"], "error: --threads must be between 1 and 1024"),
         (&["serve", "--threads", "100000"], "error: --threads must be between 1 and 1024"),
@@ -39,6 +36,10 @@ fn bad_values_are_one_message_and_exit_code_2() {
             &["engine", "storyteller-11m", "--tp", "3"],
             "error: tensor parallelism 3 does not fit this model: of 2 KV heads and 3 shards one must divide the other",
         ),
+        (
+            &["serve", "--endpoint-num-gpus", "1,4"],
+            "error: tensor parallelism 4 does not fit this model: 6 query heads cannot be dealt out evenly to 4 shards",
+        ),
         (&["serve", "--tp", "0"], "error: --tp must be between 1 and 1024"),
         (&["serve", "--max-slots", "99999999999"], "error: --max-slots must be between 1 and 65536"),
         (&["serve", "--kv-pages", "576460752303423488"], "error: --kv-pages must be between 1 and 4294967295"),
@@ -48,6 +49,20 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (&["serve", "--rooter-port", "1"], "error: unexpected argument '--rooter-port' found"),
         (&["serve", "--config", "/no/such.toml"], "error: /no/such.toml: No such file or directory"),
         (&["serve", "--router-host", "192.0.2.1"], "error: cannot listen on 192.0.2.1:8000"),
+        (
+            &["serve", "--endpoint-hosts", "127.0.0.1,127.0.0.1", "--endpoint-ports", "9001"],
+            "error: the endpoint lists must be equally long, not 2 hosts, 1 ports",
+        ),
+        (&["serve", "--endpoint-hosts", "http://a"], "error: invalid value 'http://a' for '--endpoint-hosts <HOSTS>'"),
+        (
+            &["serve", "--endpoint-hosts", "203.0.113.7", "--endpoint-ports", "9001"],
+            "error: no secret for the engines at 203.0.113.7:9001, which run already\n\
+             hint: give the one they were started with: --secret-file or BATON_SECRET",
+        ),
+        (&["serve", "--model-lib", "tpu"], "[possible values: auto, cpu, mock]"),
+        (&["router"], "error: the following required arguments were not provided:\n  --engine <URL=ROLE>"),
+        (&["router", "--engine", "127.0.0.1:1=boss"], "\"boss\" is not a role; roles are prefill, decode and mixed"),
+        (&["router", "--engine", "127.0.0.1:1"], "error: no secret for the engines at 127.0.0.1:1, which run already"),
         (&["engine", "no/such/model"], "error: no model \"no/such/model\""),
         (&["serve", "--secret-file", "/no/such"], "error: /no/such: No such file or directory"),
         (&["engine", "m", "--secret-file", "/dev/null"], "error: /dev/null: the secret is empty"),

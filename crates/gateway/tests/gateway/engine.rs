@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use baton_core::{
     Candidate, Choice, EngineCounters, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason,
-    GenerateRequest, PromptEvent, ServeError, SessionLoad, ShardCounters, TokenEvent, TokenId, TokenLogprobs, TokenRange,
+    GenerateRequest, PromptEvent, ServeError, SessionLoad, ShardCounters, TokenEvent, TokenId, TokenLogprobs,
+    TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_text::{SpecialTokens, Tokenizer};

@@ -1,0 +1,162 @@
+//! What `serve` and `router` have in common: engines, a router over them, a gateway in front, until a signal ends it all.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_core::EngineInfo;
+use baton_gateway::{Gateway, GatewayConfig};
+use baton_launcher::{
+    Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, launch,
+};
+use baton_model::{ModelFiles, ModelSource};
+use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Router};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::banner::Banner;
+use crate::card::model_card;
+use crate::config::RouterConfig;
+use crate::failure::Failure;
+use crate::router_options::RouterMode;
+
+/// Longest a loading engine may be silent; it announces every percent of its weights.
+pub(crate) const ENGINE_SILENCE: Duration = Duration::from_secs(300);
+
+/// Everything decided, nothing started.
+pub(crate) struct Blueprint {
+    pub(crate) config: RouterConfig,
+    pub(crate) mode: RouterMode,
+    pub(crate) files: ModelFiles,
+    /// Of the engines that will be started here, if any.
+    pub(crate) context_tokens: usize,
+    pub(crate) engines: LaunchPlan,
+    /// What engines that run already say about themselves.
+    pub(crate) answers: Vec<(String, EngineInfo)>,
+}
+
+/// Runs a command that waits for many things.
+pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::ours)?;
+    let ended = runtime.block_on(command);
+    // A tokenizer may still be busy with a long prompt nobody waits for any more.
+    runtime.shutdown_background();
+    ended
+}
+
+pub(crate) fn open_model(name: &str) -> Result<ModelFiles, Failure> {
+    let source = ModelSource::resolve(name).map_err(Failure::user)?;
+    ModelFiles::open(&source).map_err(Failure::user)
+}
+
+pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), Failure> {
+    let Blueprint { config, mode, files, context_tokens, engines: plan, answers } = blueprint;
+    let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
+    let identity = Identity::of_model(files.name());
+    for (engine, info) in &answers {
+        identity.check(engine, info).map_err(launch_failure)?;
+    }
+    let contexts = answers.iter().map(|(_, info)| info.max_context_tokens as usize);
+    let card = model_card(&files, contexts.fold(context_tokens, usize::min))?;
+    let listener = bind(&config.listen).await?;
+    let address = listener.local_addr().map_err(Failure::ours)?;
+
+    let fleet = Arc::new(plan.fleet());
+    let router = router(mode, config.pd_balance_factor);
+    let (router_name, chats) = (router.name(), card.template.is_some());
+    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), router, DispatchConfig::default()));
+    let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), GatewayConfig::default()));
+    // Answers /health and /ready while engines load.
+    let serving = tokio::spawn(baton_gateway::serve(listener, gateway, draining(&shutdown)));
+
+    let places = places(&plan);
+    let deployment = tokio::select! {
+        biased;
+        () = shutdown.reached(Stage::Draining) => return Ok(()),
+        launched = launch(plan, identity, fleet, screen.clone()) => launched.map_err(launch_failure)?,
+    };
+    let model = files.name().to_owned();
+    let engines = dispatcher.fleet_status().into_iter().zip(places).collect();
+    announce(&Banner { model, address, engines, router: router_name, chats });
+    until_stopped(&config, &shutdown, serving, deployment, &screen).await
+}
+
+/// Serves until the first signal, finishes what is open until the second one or the time-out, then ends the engines.
+async fn until_stopped(
+    config: &RouterConfig,
+    shutdown: &Shutdown,
+    mut serving: JoinHandle<io::Result<()>>,
+    mut deployment: Deployment,
+    screen: &Screen,
+) -> Result<(), Failure> {
+    let timed_out = async {
+        shutdown.reached(Stage::Draining).await;
+        screen.print("finishing open requests; once more to stop at once\n");
+        tokio::time::sleep(config.drain_timeout).await;
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = &mut serving => ended,
+        () = shutdown.reached(Stage::Stopping) => Ok(Ok(())),
+        () = timed_out => {
+            screen.print(&format!("requests are still open after {} s: cut off\n", config.drain_timeout.as_secs()));
+            Ok(Ok(()))
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.reached(Stage::Stopping) => deployment.kill().await,
+        () = deployment.stop() => {}
+    }
+    ended.map_err(Failure::ours)?.map_err(Failure::ours)
+}
+
+async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
+    TcpListener::bind((listen.host.name(), listen.port)).await.map_err(|error| {
+        let failure = Failure::user(format!("cannot listen on {listen}: {error}"));
+        match error.kind() {
+            io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --router-port"),
+            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --router-port"),
+            io::ErrorKind::AddrNotAvailable => failure.hint("--router-host must be an address of this machine"),
+            _ => failure,
+        }
+    })
+}
+
+fn router(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Router> {
+    match mode {
+        RouterMode::Disagg => Arc::new(Disagg::new(pd_balance_factor)),
+        RouterMode::RoundRobin => Arc::new(RoundRobin::default()),
+        RouterMode::LeastLoaded => Arc::new(LeastLoaded),
+    }
+}
+
+pub(crate) fn launch_failure(error: LaunchError) -> Failure {
+    let failure = if error.is_users_fault() { Failure::user(&error) } else { Failure::ours(&error) };
+    match error {
+        LaunchError::Unreachable { .. } => failure.hint("is it running? --connect-timeout looks for it longer"),
+        LaunchError::TurnedAway { .. } => {
+            failure.hint("engines and routers need the same --secret-file or BATON_SECRET")
+        }
+        _ => failure,
+    }
+}
+
+fn places(plan: &LaunchPlan) -> Vec<Option<Endpoint>> {
+    let place = |origin: &Origin| match origin {
+        Origin::Spawned(_) => None,
+        Origin::Attached(endpoint) => Some(endpoint.clone()),
+    };
+    plan.engines.iter().map(|engine| place(&engine.origin)).collect()
+}
+
+fn draining(shutdown: &Shutdown) -> impl Future<Output = ()> + use<> {
+    let shutdown = shutdown.clone();
+    async move { shutdown.reached(Stage::Draining).await }
+}
+
+/// Whoever closed our standard output does not want to read it.
+fn announce(banner: &Banner) {
+    let mut out = io::stdout();
+    let _ = write!(out, "{banner}").and_then(|()| out.flush());
+}

@@ -1,0 +1,63 @@
+//! `baton router`: router and gateway over engines that run already.
+
+use baton_core::EngineInfo;
+use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask};
+use baton_model::{ModelFiles, bundled_names};
+use baton_protocol::Secret;
+
+use crate::config::RouterConfig;
+use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
+use crate::failure::Failure;
+use crate::router_options::RouterArgs;
+use crate::secret::{SecretOptions, needs_secret};
+use crate::topology::Topology;
+
+pub(crate) fn run(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
+    block_on(route(args, screen))
+}
+
+async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
+    let topology = Topology::of_router(&args.engines, args.router.router_mode)?;
+    let config = RouterConfig::decide(args.router)?;
+    let endpoints = args.engines.into_iter().map(|engine| engine.endpoint);
+    let secret = secret(&args.secret, endpoints.clone())?;
+    let engines = topology.engines.into_iter().zip(endpoints).map(|(seat, endpoint)| EnginePlan {
+        name: seat.name,
+        role: seat.role,
+        origin: Origin::Attached(endpoint),
+    });
+    let plan = LaunchPlan {
+        program: std::env::current_exe().map_err(Failure::ours)?,
+        engines: engines.collect(),
+        secret,
+        silence: ENGINE_SILENCE,
+        patience: config.connect_timeout,
+        // A router must be able to start while an engine is down.
+        may_be_missing: true,
+    };
+    let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
+    let files = model(args.model.as_deref(), &answers)?;
+    let context_tokens = files.decoder().map_err(Failure::user)?.max_context;
+    deploy(Blueprint { config, mode: topology.mode, files, context_tokens, engines: plan, answers }, screen).await
+}
+
+fn secret(options: &SecretOptions, endpoints: impl Iterator<Item = Endpoint> + Clone) -> Result<Secret, Failure> {
+    let hosts = endpoints.clone().flat_map(|endpoint| endpoint.host.addresses().unwrap_or_default());
+    match options.given(hosts)? {
+        Some(secret) => Ok(secret),
+        None => Err(needs_secret(endpoints)),
+    }
+}
+
+/// The one that was named, or the one that engines serve if this binary knows it.
+fn model(named: Option<&str>, answers: &[(String, EngineInfo)]) -> Result<ModelFiles, Failure> {
+    let served = answers.first().map(|(_, info)| info.model.as_str()).unwrap_or_default();
+    match named {
+        Some(name) => open_model(name),
+        None if bundled_names().any(|bundled| bundled == served) => open_model(served),
+        None => {
+            let failure = Failure::user(format!("engines serve {served:?}, whose tokenizer is not in this binary"));
+            Err(failure.hint("name its directory: baton router path/to/model --engine …"))
+        }
+    }
+}

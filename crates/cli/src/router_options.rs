@@ -1,0 +1,89 @@
+//! How requests come in and are spread over engines, the same for `serve` and `router`.
+
+use baton_launcher::Host;
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::fleet_options::EngineUrl;
+use crate::secret::SecretOptions;
+
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct RouterOptions {
+    /// Address the OpenAI-compatible gateway listens on [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) router_host: Option<Host>,
+
+    /// Port of the gateway; 0 takes a free one [default: 8000]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) router_port: Option<u16>,
+
+    /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) router_mode: Option<RouterMode>,
+
+    /// Share of each prompt that the decode engine computes itself, from 0 up to 1 [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) pd_balance_factor: Option<f64>,
+
+    /// How long to look for engines that run already [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) connect_timeout: Option<u64>,
+
+    /// After Ctrl-C or SIGTERM, how long open requests may take to finish [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) drain_timeout: Option<u64>,
+}
+
+/// `baton router`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RouterArgs {
+    /// Where tokenizer and chat template come from: a bundled model or a directory [default: the bundled one that engines serve]
+    pub(crate) model: Option<String>,
+
+    /// An engine that runs already, and its role: prefill, decode or mixed [default role: mixed]; once for each
+    #[arg(long = "engine", value_name = "URL=ROLE", required = true)]
+    pub(crate) engines: Vec<EngineUrl>,
+
+    #[command(flatten)]
+    pub(crate) router: RouterOptions,
+
+    #[command(flatten)]
+    pub(crate) secret: SecretOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RouterMode {
+    /// Each engine in turn
+    RoundRobin,
+    /// The engine with the fewest sequences
+    LeastLoaded,
+    /// Prompts on prefill engines, which hand their KV to decode engines
+    Disagg,
+}
+
+impl RouterMode {
+    #[cfg(test)]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::LeastLoaded => "least-loaded",
+            Self::Disagg => "disagg",
+        }
+    }
+}
+
+impl RouterOptions {
+    /// What is missing here is taken from `other`.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            router_host: self.router_host.or(other.router_host),
+            router_port: self.router_port.or(other.router_port),
+            router_mode: self.router_mode.or(other.router_mode),
+            pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
+            connect_timeout: self.connect_timeout.or(other.connect_timeout),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+        }
+    }
+}

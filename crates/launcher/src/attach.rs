@@ -1,0 +1,104 @@
+//! Engines that somebody else runs: asked who they are, and connected to.
+
+use std::time::Duration;
+
+use baton_core::EngineInfo;
+use baton_protocol::{Engine, Secret, SessionClient, SessionError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::endpoint::Endpoint;
+use crate::error::LaunchError;
+use crate::launch::{LaunchPlan, Origin};
+use crate::screen::Screen;
+
+/// A host that does not answer at all, or a resolver.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(250);
+/// For the others, when one has answered and they may be missing.
+const LAST_CALL: Duration = Duration::from_secs(2);
+
+/// Asks the engines of a plan that are not ours who they are, all at once, before anything is started.
+pub async fn ask(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, EngineInfo)>, LaunchError> {
+    let mut asking = JoinSet::new();
+    for engine in &plan.engines {
+        let Origin::Attached(endpoint) = &engine.origin else { continue };
+        let (name, endpoint, secret) = (engine.name.clone(), endpoint.clone(), plan.secret.clone());
+        let (patience, screen) = (plan.patience, screen.clone());
+        asking.spawn(async move {
+            let engine = Attachment { name: &name, endpoint: &endpoint, secret: &secret };
+            let info = engine.connect(patience, &screen).await?.info().clone();
+            Ok((name, info))
+        });
+    }
+    let (mut answers, mut missing) = (Vec::new(), None);
+    let mut deadline = Instant::now() + plan.patience + CONNECT_TIMEOUT;
+    while let Ok(Some(asked)) = timeout_at(deadline, asking.join_next()).await {
+        match asked {
+            Ok(Ok(answer)) => {
+                answers.push(answer);
+                if plan.may_be_missing {
+                    deadline = deadline.min(Instant::now() + LAST_CALL);
+                }
+            }
+            Ok(Err(error)) if plan.tolerates(&error) => missing = Some(error),
+            Ok(Err(error)) => return Err(error),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+    match missing {
+        Some(error) if answers.is_empty() => Err(error),
+        _ => Ok(answers),
+    }
+}
+
+/// An engine at another place, and how to get in.
+pub(crate) struct Attachment<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) secret: &'a Secret,
+}
+
+impl Attachment<'_> {
+    /// Tries at least once, then again and again as long as `patience` lasts and it may help: the engine may still be
+    /// loading.
+    pub(crate) async fn connect(&self, patience: Duration, screen: &Screen) -> Result<SessionClient, LaunchError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.connect_once().await {
+                Err(LaunchError::Unreachable { source, .. }) if Instant::now() + PAUSE < deadline => {
+                    screen.progress(self.name, 0.0, &format!("connecting to {} ({source})", self.endpoint));
+                    sleep(PAUSE).await;
+                }
+                done => {
+                    screen.progress_done(self.name);
+                    return done;
+                }
+            }
+        }
+    }
+
+    async fn connect_once(&self) -> Result<SessionClient, LaunchError> {
+        let connected = timeout(CONNECT_TIMEOUT, self.try_addresses()).await;
+        connected.unwrap_or(Err(SessionError::TimedOut(CONNECT_TIMEOUT.as_secs()))).map_err(|source| {
+            let (name, endpoint) = (self.name.to_owned(), self.endpoint.clone());
+            match source {
+                SessionError::Io(_) | SessionError::TimedOut(_) | SessionError::Closed => {
+                    LaunchError::Unreachable { name, endpoint, source }
+                }
+                _ => LaunchError::TurnedAway { name, endpoint, source },
+            }
+        })
+    }
+
+    async fn try_addresses(&self) -> Result<SessionClient, SessionError> {
+        let mut last = SessionError::Closed;
+        for address in self.endpoint.resolve().await? {
+            match SessionClient::connect(address, self.secret).await {
+                Ok(session) => return Ok(session),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
