@@ -59,6 +59,28 @@ def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, single,
         assert early >= 0.7 * sent, f"{early / sent:.0%} had landed before the last layer was computed"
 
 
+def shard_metric(baton, name: str, engine: str) -> list[float]:
+    """Of each shard, in their order."""
+    mine = {int(s.labels["shard"]): s.value for s in baton.samples(name) if s.labels["engine"] == engine}
+    return [mine[shard] for shard in range(len(mine))]
+
+
+# The model has two KV heads: six shards keep each of them three times, and it travels once.
+@pytest.mark.parametrize("prefill, decode", [(1, 2), (2, 1), (1, 6), (6, 2)])
+@pytest.mark.parametrize("fabric", ["auto", "tcp"])
+def test_engines_of_unequal_tensor_parallelism_hand_over(tmp_path, single, long_prompt, prefill, decode, fabric):
+    expected = completion(single, prompt=long_prompt)["choices"]
+    with serve(tmp_path, "--endpoint-num-gpus", f"{prefill},{decode}", "--fabric", fabric) as pair:
+        before = engine_metric(pair, PREFILL_TOKENS, "decode-0")
+        assert completion(pair, prompt=long_prompt)["choices"] == expected
+        assert engine_metric(pair, PREFILL_TOKENS, "decode-0") == before + 1
+        received = engine_metric(pair, "baton_kv_bytes_received_total", "decode-0")
+        each = received * max(decode, 2) / 2 / decode
+        assert received > 0 and shard_metric(pair, "baton_kv_shard_bytes_received_total", "decode-0") == [each] * decode
+        sent = shard_metric(pair, "baton_kv_shard_bytes_sent_total", "prefill-0")
+        assert len(sent) == prefill and sum(sent) == received == engine_metric(pair, SENT, "prefill-0")
+
+
 # (victim, killed once this counts, and this shows that it was in the middle of something)
 VICTIMS = [
     ("prefill-0", "baton_handoffs_total", "baton_handoffs_failed_total"),
