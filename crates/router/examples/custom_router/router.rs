@@ -20,7 +20,10 @@ impl Router for LongPromptsApart {
             if request.prompt.len() < self.long_tokens || prefill.is_empty() {
                 return decode.start_generate(request, None).await;
             }
-            let reserved = decode.prep_recv(&request, request.prompt.len() as u32 - 1).await?;
+            // A prompt that finds no room there can still be computed there.
+            let Ok(reserved) = decode.prep_recv(&request, request.prompt.len() as u32 - 1).await else {
+                return decode.start_generate(request, None).await;
+            };
             let sent = match reserved.missing() {
                 Some(range) => Some(prefill.least_loaded()?.remote_send(&request, &reserved, range).await?),
                 None => None,
