@@ -16,9 +16,10 @@ use crate::error::EngineError;
 use crate::fabric::{Fabric, FabricHandOff};
 use crate::handoff::{HandOff, NoHandOff};
 use crate::inbox::{Inbox, Message, Refused};
-use crate::outbox::{Outbox, Outboxes};
+use crate::outbox::Outbox;
 use crate::scheduler::Scheduler;
-use crate::step_loop::{Mode, StepLoop};
+use crate::step_loop::StepLoop;
+use crate::stepper::Stepper;
 
 /// How long to wait before trying again when the queue in front of the loop is full: it is emptied at every step.
 const QUEUE_FULL_RETRY_MS: u32 = 500;
@@ -49,16 +50,8 @@ impl EngineHandle {
         let info = info(&*backend, &scheduler, config);
         let (report, report_reader) = watch::channel(EngineReport::default());
         let (ended, ended_reader) = watch::channel(None);
-        let step_loop = StepLoop {
-            backend,
-            scheduler,
-            started,
-            inbox: Arc::clone(&inbox),
-            report,
-            outboxes: Outboxes::default(),
-            mode: Mode::Serving,
-            events: Vec::new(),
-        };
+        let stepper = Stepper::new(backend, scheduler);
+        let step_loop = StepLoop { stepper, started, inbox: Arc::clone(&inbox), report };
         let end = AnnounceEnd { inbox: Arc::clone(&inbox), ended, how: Err(EngineError::Panicked) };
         thread::Builder::new()
             .name("steps".to_owned())

@@ -10,7 +10,7 @@ use baton_compute::LayerHook;
 use baton_core::{EngineCounters, PageId, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 
 /// One hand-off to another engine. Never used twice in one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(pub u64);
 
 pub trait HandOff: Send {

@@ -1,8 +1,8 @@
 //! One engine. Commands arrive from sessions (a router's connection, or a caller in the same process); step replies with
 //! token events leave for them. In between one thread runs steps: schedule → submit → collect → emit.
 //!
-//! [`Scheduler`] decides what a step computes and is pure; the step loop owns it, the backend and nothing else. KV of other
-//! engines arrives, and KV for them leaves, through [`HandOff`].
+//! [`Scheduler`] decides what a step computes and is pure; [`Stepper`] puts it between sessions and backend, still without a
+//! clock; the step loop drives that with real time. KV of other engines arrives, and KV for them leaves, through [`HandOff`].
 
 mod config;
 mod error;
@@ -16,6 +16,7 @@ mod request;
 mod scheduler;
 mod sequence;
 mod step_loop;
+mod stepper;
 
 pub use config::EngineConfig;
 pub use error::EngineError;
@@ -25,3 +26,4 @@ pub use handoff::{ExportId, Exported, HandOff, NoHandOff, PageOffer};
 pub use local::LocalEngine;
 pub use outbox::Outbox;
 pub use scheduler::{Scheduler, SessionEvent};
+pub use stepper::Stepper;

@@ -3,34 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_compute::{Backend, StepOutput};
-use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, Retry, ServeError};
-use baton_protocol::SessionId;
+use baton_core::{EngineReport, ServeError};
 use tokio::sync::watch;
 
 use crate::error::EngineError;
 use crate::inbox::{Inbox, Message};
-use crate::outbox::{Emitted, News, Outboxes, SILENCE};
-use crate::scheduler::{Scheduler, SessionEvent};
+use crate::stepper::Stepper;
 
 pub(crate) struct StepLoop {
-    pub(crate) backend: Box<dyn Backend>,
-    pub(crate) scheduler: Scheduler,
+    pub(crate) stepper: Stepper,
     /// Zero of the time that the scheduler sees.
     pub(crate) started: Instant,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) report: watch::Sender<EngineReport>,
-    pub(crate) outboxes: Outboxes,
-    pub(crate) mode: Mode,
-    pub(crate) events: Vec<SessionEvent>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Serving,
-    /// Finishes what it has.
-    Draining,
-    Stopped,
 }
 
 impl StepLoop {
@@ -41,105 +26,61 @@ impl StepLoop {
             Ok(()) => "the engine was stopped".to_owned(),
             Err(error) => format!("the engine failed: {error}"),
         };
-        self.scheduler.fail_all(&ServeError::engine(reason), &mut self.events);
+        self.stepper.fail_all(&ServeError::engine(reason));
         self.emit();
         ended
     }
 
     fn serve(&mut self) -> Result<(), EngineError> {
         let mut messages = Vec::new();
-        let mut output = StepOutput::default();
         let mut patience = Duration::ZERO;
-        loop {
-            if self.mode == Mode::Stopped || self.mode == Mode::Draining && self.scheduler.is_idle() {
-                return Ok(());
-            }
+        while !self.stepper.has_ended() {
             self.inbox.take(&mut messages, patience);
             for message in messages.drain(..) {
                 self.apply(message);
             }
-            self.scheduler.tick(self.started.elapsed(), &mut self.events);
-            if self.mode != Mode::Stopped {
-                let computed = self.step(&mut output)?;
-                patience = if computed { Duration::ZERO } else { self.until_next_deadline() };
-            }
+            let computed = self.stepper.begin_step(self.now())?;
+            patience = match computed {
+                Some(ticket) => {
+                    self.stepper.end_step(self.now(), ticket)?;
+                    Duration::ZERO
+                }
+                None => self.until_next_deadline(),
+            };
             patience = patience.min(self.emit());
         }
+        Ok(())
     }
 
-    /// `false` when there was nothing to do: only a message or a deadline changes that.
-    fn step(&mut self, output: &mut StepOutput) -> Result<bool, EngineError> {
-        let Some(plan) = self.scheduler.schedule(self.started.elapsed()) else {
-            self.scheduler.check_not_stuck()?;
-            return Ok(false);
-        };
-        let ticket = self.backend.submit(plan)?;
-        self.backend.collect(ticket, output)?;
-        self.scheduler.complete(self.started.elapsed(), output, &mut self.events)?;
-        Ok(true)
+    fn now(&self) -> Duration {
+        self.started.elapsed()
     }
 
     fn until_next_deadline(&self) -> Duration {
-        let deadline = self.scheduler.next_deadline();
-        deadline.map_or(Duration::MAX, |at| at.saturating_sub(self.started.elapsed()).max(Duration::from_millis(1)))
+        let deadline = self.stepper.next_deadline();
+        deadline.map_or(Duration::MAX, |at| at.saturating_sub(self.now()).max(Duration::from_millis(1)))
     }
 
     fn apply(&mut self, message: Message) {
+        let now = self.now();
         match message {
-            Message::Open(session, outbox) => self.outboxes.open(session, outbox),
-            Message::Command(session, command) => match command.opens() {
-                Some((request, attempt)) if self.mode != Mode::Serving => {
-                    let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });
-                    self.events.push(SessionEvent { session, event });
-                }
-                _ => self.scheduler.apply(self.started.elapsed(), session, command, &mut self.events),
-            },
-            Message::Close(session) => self.close(session),
-            Message::Landed(reservation) => self.scheduler.landed(self.started.elapsed(), reservation),
-            Message::Exported(export, outcome) => self.scheduler.exported(export, outcome, &mut self.events),
+            Message::Open(session, outbox) => self.stepper.open(session, outbox),
+            Message::Command(session, command) => self.stepper.command(now, session, command),
+            Message::Close(session) => self.stepper.close(session),
+            Message::Landed(reservation) => self.stepper.landed(now, reservation),
+            Message::Exported(export, outcome) => self.stepper.exported(export, outcome),
             // Nobody to tell is fine.
-            Message::Audit(answer) => drop(answer.send(self.scheduler.audit())),
-            Message::Drain if self.mode == Mode::Serving => self.mode = Mode::Draining,
-            Message::Drain => {}
-            Message::Stop => self.mode = Mode::Stopped,
+            Message::Audit(answer) => drop(answer.send(self.stepper.audit())),
+            Message::Drain => self.stepper.drain(),
+            Message::Stop => self.stepper.stop(),
         }
-    }
-
-    fn close(&mut self, session: SessionId) {
-        self.scheduler.close_session(session);
-        self.outboxes.close(session);
     }
 
     /// Returns how long to wait at most before the next round.
     fn emit(&mut self) -> Duration {
-        let mut report = self.scheduler.report();
-        self.backend.count_shards(&mut report.shards);
+        let report = self.stepper.report();
         // Before the replies: who has read one finds a report that is at least as new.
         self.report.send_replace(report.clone());
-        let news = News {
-            report,
-            shares: self.scheduler.shares(),
-            now: self.started.elapsed(),
-            idle: self.scheduler.is_idle(),
-        };
-        let emitted = self.outboxes.emit(&mut self.events, &news);
-        for &session in &emitted.gone {
-            self.close(session);
-        }
-        match emitted {
-            // What they held is free now.
-            Emitted { gone, .. } if !gone.is_empty() => Duration::ZERO,
-            Emitted { untold: true, .. } => SILENCE,
-            Emitted { .. } => Duration::MAX,
-        }
-    }
-}
-
-fn refuse_while_draining() -> ServeError {
-    ServeError {
-        fault: Fault::Capacity,
-        retry: Retry::Elsewhere,
-        message: "the engine is shutting down".to_owned(),
-        param: None,
+        self.stepper.emit(self.now(), report)
     }
 }

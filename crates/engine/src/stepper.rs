@@ -1,0 +1,153 @@
+//! An engine at its step boundaries, without a thread or a clock: whoever drives it says what has arrived and what time it
+//! is. The step loop is one driver, a simulation another.
+
+use std::time::Duration;
+
+use baton_compute::{Backend, StepOutput, Ticket};
+use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, ReservationId, Retry, ServeError};
+use baton_kv::Discrepancy;
+use baton_protocol::{Command, SessionId};
+
+use crate::error::EngineError;
+use crate::handoff::{ExportId, Exported};
+use crate::outbox::{Emitted, News, Outbox, Outboxes, SILENCE};
+use crate::scheduler::{Scheduler, SessionEvent};
+
+/// Whatever arrives is said between [`end_step`](Self::end_step) and the next [`begin_step`](Self::begin_step); answers leave
+/// with [`emit`](Self::emit).
+pub struct Stepper {
+    backend: Box<dyn Backend>,
+    scheduler: Scheduler,
+    output: StepOutput,
+    outboxes: Outboxes,
+    mode: Mode,
+    /// Not yet emitted.
+    events: Vec<SessionEvent>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Serving,
+    /// Finishes what it has.
+    Draining,
+    Stopped,
+}
+
+impl Stepper {
+    pub fn new(backend: Box<dyn Backend>, scheduler: Scheduler) -> Self {
+        Self {
+            backend,
+            scheduler,
+            output: StepOutput::default(),
+            outboxes: Outboxes::default(),
+            mode: Mode::Serving,
+            events: Vec::new(),
+        }
+    }
+
+    pub fn open(&mut self, session: SessionId, outbox: Box<dyn Outbox>) {
+        self.outboxes.open(session, outbox);
+    }
+
+    pub fn close(&mut self, session: SessionId) {
+        self.scheduler.close_session(session);
+        self.outboxes.close(session);
+    }
+
+    pub fn command(&mut self, now: Duration, session: SessionId, command: Command) {
+        match command.opens() {
+            Some((request, attempt)) if self.mode != Mode::Serving => {
+                let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });
+                self.events.push(SessionEvent { session, event });
+            }
+            _ => self.scheduler.apply(now, session, command, &mut self.events),
+        }
+    }
+
+    /// A sender has offered everything.
+    pub fn landed(&mut self, now: Duration, reservation: ReservationId) {
+        self.scheduler.landed(now, reservation);
+    }
+
+    /// What became of a hand-off.
+    pub fn exported(&mut self, export: ExportId, outcome: Result<Exported, String>) {
+        self.scheduler.exported(export, outcome, &mut self.events);
+    }
+
+    /// From now on refuses what is new, and has ended when the rest is done.
+    pub fn drain(&mut self) {
+        if self.mode == Mode::Serving {
+            self.mode = Mode::Draining;
+        }
+    }
+
+    pub fn stop(&mut self) {
+        self.mode = Mode::Stopped;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.mode == Mode::Stopped || self.mode == Mode::Draining && self.scheduler.is_idle()
+    }
+
+    /// `None` when there is nothing to compute: only something that arrives, or [a deadline](Self::next_deadline), changes
+    /// that.
+    pub fn begin_step(&mut self, now: Duration) -> Result<Option<Ticket>, EngineError> {
+        self.scheduler.tick(now, &mut self.events);
+        if self.mode == Mode::Stopped {
+            return Ok(None);
+        }
+        let Some(plan) = self.scheduler.schedule(now) else {
+            self.scheduler.check_not_stuck()?;
+            return Ok(None);
+        };
+        Ok(Some(self.backend.submit(plan)?))
+    }
+
+    pub fn end_step(&mut self, now: Duration, ticket: Ticket) -> Result<(), EngineError> {
+        self.backend.collect(ticket, &mut self.output)?;
+        self.scheduler.complete(now, &mut self.output, &mut self.events)
+    }
+
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.scheduler.next_deadline()
+    }
+
+    pub fn report(&mut self) -> EngineReport {
+        let mut report = self.scheduler.report();
+        self.backend.count_shards(&mut report.shards);
+        report
+    }
+
+    /// Says what there is to say, and with it how the engine is. Returns how long to wait at most before the next round.
+    pub fn emit(&mut self, now: Duration, report: EngineReport) -> Duration {
+        let news = News { report, shares: self.scheduler.shares(), now, idle: self.scheduler.is_idle() };
+        let emitted = self.outboxes.emit(&mut self.events, &news);
+        for &session in &emitted.gone {
+            self.close(session);
+        }
+        match emitted {
+            // What they held is free now.
+            Emitted { gone, .. } if !gone.is_empty() => Duration::ZERO,
+            Emitted { untold: true, .. } => SILENCE,
+            Emitted { .. } => Duration::MAX,
+        }
+    }
+
+    /// Ends every request with this error; it is told with the next [`emit`](Self::emit).
+    pub fn fail_all(&mut self, error: &ServeError) {
+        self.scheduler.fail_all(error, &mut self.events);
+    }
+
+    pub fn audit(&self) -> Result<(), Discrepancy> {
+        self.scheduler.audit()
+    }
+}
+
+fn refuse_while_draining() -> ServeError {
+    ServeError {
+        fault: Fault::Capacity,
+        retry: Retry::Elsewhere,
+        message: "the engine is shutting down".to_owned(),
+        param: None,
+    }
+}
