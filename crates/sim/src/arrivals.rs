@@ -1,0 +1,108 @@
+//! Who is there at first, and who asks for what when.
+
+use std::sync::Arc;
+
+use baton_core::GenerateRequest;
+
+use crate::book::Expectation;
+use crate::client::Client;
+use crate::executor::Owner;
+use crate::happening::Happening;
+use crate::requests;
+use crate::router::{Face, Peer};
+use crate::script::{Plan, Script};
+use crate::stream::Stream;
+use crate::world::{Event, Phase, World};
+
+impl World {
+    pub(crate) fn populate(&mut self) {
+        for engine in 0..self.weather.engines.len() {
+            self.start_engine(engine);
+        }
+        for router in 0..self.weather.routers.len() {
+            self.start_router(router);
+        }
+        let scripts = self.peers.len() - 1;
+        self.lives += 1;
+        self.introduce(scripts, Peer::scripts(self.lives, self.weather.engines.len()));
+        let storm_ms = self.weather.heals_at.as_millis() as u64;
+        for _ in 0..self.weather.clients {
+            self.clock.at(self.random.millis(0, storm_ms), Event::Client);
+        }
+        for _ in 0..self.weather.scripts {
+            self.clock.at(self.random.millis(0, storm_ms), Event::Script);
+        }
+        for _ in 0..self.weather.faults {
+            let fault = self.draw_fault();
+            self.clock.at(self.random.millis(0, storm_ms), Event::Fault(fault));
+        }
+        self.clock.at(self.weather.heals_at, Event::Heal);
+    }
+
+    /// A client turns to some router.
+    pub(crate) fn ask(&mut self) {
+        let router = self.random.index(self.weather.routers.len());
+        let request = requests::any(self.next_client, self.weather.context_tokens, &mut self.random);
+        let expectation = if self.weather.is_fair() { Expectation::OnlyBusy } else { Expectation::Any };
+        self.ask_router(router, request, expectation);
+    }
+
+    pub(crate) fn ask_for_proof(&mut self) {
+        for router in 0..self.weather.routers.len() {
+            for _ in 0..2 {
+                let request = requests::modest(self.next_client, self.weather.context_tokens, &mut self.random);
+                self.ask_router(router, request, Expectation::Success);
+            }
+        }
+    }
+
+    fn ask_router(&mut self, router: usize, request: GenerateRequest, expectation: Expectation) {
+        let Some(Peer { life, face: Face::Router { dispatcher, .. }, .. }) = &self.peers[router] else { return };
+        let id = self.next_client;
+        self.next_client += 1;
+        let (prompt_tokens, choices) = (request.prompt.len(), request.outputs.len());
+        self.journal.note(Happening::Asked { client: id, router, prompt_tokens, choices });
+        self.book.open(id, expectation);
+        let mut stream = Stream::new(request.clone(), self.weather.context_tokens);
+        for choice in 0..choices {
+            if self.random.percent(20) && !stream.is_hopeless() {
+                stream.want(choice, self.random.between(1, 10) as usize);
+            }
+        }
+        let leaves = self.phase == Phase::Storm && self.random.percent(12);
+        let client = Client {
+            id,
+            clock: Arc::clone(&self.clock),
+            book: Arc::clone(&self.book),
+            router_life: *life,
+            patience: leaves.then(|| self.random.millis(0, 120)),
+        };
+        self.executor.spawner().spawn(Owner::Nobody, client.run(Arc::clone(dispatcher), request, stream));
+    }
+
+    pub(crate) fn start_script(&mut self) {
+        let Some(Some(Peer { face: Face::Scripts(sessions), .. })) = self.peers.last() else { return };
+        let id = self.next_client;
+        self.next_client += 1;
+        let request = requests::any(id, self.weather.context_tokens, &mut self.random);
+        let plan = Plan::draw(&mut self.random);
+        self.journal.note(Happening::ScriptAsked {
+            script: id,
+            plan: plan.name(),
+            prompt_tokens: request.prompt.len(),
+        });
+        self.book.open(id, Expectation::Any);
+        let leaves = self.random.percent(15);
+        let script = Script {
+            id,
+            clock: Arc::clone(&self.clock),
+            book: Arc::clone(&self.book),
+            sessions: Arc::clone(sessions),
+            context_tokens: self.weather.context_tokens,
+            plan,
+            patience: leaves.then(|| self.random.millis(0, 120)),
+            random: self.random.fork(),
+        };
+        self.executor.spawner().spawn(Owner::Nobody, script.run(request));
+    }
+}

@@ -1,0 +1,203 @@
+//! The simulated hardware of an engine: a step is submitted, its layers are done one after the other while time passes, and
+//! its results are collected.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use baton_compute::{
+    Backend, BackendSpec, ComputeError, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
+    SlotId, StepOutput, StepPlan, Ticket,
+};
+use baton_core::{PAGE_TOKENS, ServeError, TokenId};
+
+use crate::clock::lock;
+use crate::journal::{Checker, Journal};
+use crate::memory::Memory;
+use crate::model::{Logits, Sampler};
+use crate::random::Random;
+
+/// Clones are the same hardware.
+#[derive(Clone)]
+pub(crate) struct Hardware(Arc<Mutex<State>>);
+
+/// What the engine is given; the spec is out of the lock because it is lent.
+pub(crate) struct SimBackend {
+    spec: BackendSpec,
+    hardware: Hardware,
+}
+
+struct State {
+    max_slots: usize,
+    memory: Memory,
+    journal: Arc<Journal>,
+    slots: BTreeMap<SlotId, Slot>,
+    plan: StepPlan,
+    /// Per segment, per position that it computes.
+    logits: Vec<Vec<Logits>>,
+    steps: u64,
+    /// Decides which sequences break down.
+    random: Random,
+    failures_per_mille: u64,
+}
+
+struct Slot {
+    sampler: Arc<SamplerSpec>,
+    tokens: Vec<TokenId>,
+}
+
+impl Hardware {
+    pub(crate) fn new(
+        max_slots: usize,
+        memory: Memory,
+        journal: Arc<Journal>,
+        random: Random,
+        failures_per_mille: u64,
+    ) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            max_slots,
+            memory,
+            journal,
+            slots: BTreeMap::new(),
+            plan: StepPlan::default(),
+            logits: Vec::new(),
+            steps: 0,
+            random,
+            failures_per_mille,
+        })))
+    }
+
+    pub(crate) fn backend(&self, spec: BackendSpec) -> SimBackend {
+        SimBackend { spec, hardware: self.clone() }
+    }
+
+    pub(crate) fn slots_in_use(&self) -> usize {
+        lock(&self.0).slots.len()
+    }
+
+    /// Segments and tokens of the step under way.
+    pub(crate) fn step_size(&self) -> (usize, usize) {
+        let state = lock(&self.0);
+        (state.plan.segments.len(), state.plan.tokens.len())
+    }
+
+    /// K and V of this layer become final, and whoever wants to know is told.
+    pub(crate) fn finish_layer(&self, layer: u32) {
+        let mut state = lock(&self.0);
+        state.finish_layer(layer);
+        let hook = state.plan.on_layer.clone();
+        drop(state);
+        if let Some(hook) = hook {
+            hook.layer_done(layer);
+        }
+    }
+}
+
+impl Backend for SimBackend {
+    fn spec(&self) -> &BackendSpec {
+        &self.spec
+    }
+
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+        let mut state = lock(&self.hardware.0);
+        state.begin(plan);
+        Ok(Ticket::new(state.steps))
+    }
+
+    fn collect(&mut self, _ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
+        *output = lock(&self.hardware.0).finish();
+        Ok(())
+    }
+}
+
+impl State {
+    fn begin(&mut self, plan: &StepPlan) {
+        self.steps += 1;
+        for (slot, sampler) in &plan.admitted {
+            let tokens = [&*sampler.prompt, &sampler.outputs].concat();
+            let replaced = self.slots.insert(*slot, Slot { sampler: Arc::clone(sampler), tokens });
+            self.demand(replaced.is_none(), || format!("{slot:?} admitted twice"));
+        }
+        self.demand(self.slots.len() <= self.max_slots, || "more slots than there are".to_owned());
+        self.plan = plan.clone();
+        let logits = |segment: &Segment| vec![Logits::default(); segment.tokens.len()];
+        self.logits = plan.segments.iter().map(logits).collect();
+        for segment in &plan.segments {
+            self.check(segment);
+        }
+    }
+
+    fn check(&self, segment: &Segment) {
+        let plan = &self.plan;
+        let end = segment.first_position + segment.tokens.len();
+        let Some(slot) = self.slots.get(&segment.slot) else {
+            return self.demand(false, || format!("{:?} is not admitted", segment.slot));
+        };
+        let input = plan.tokens[segment.tokens.clone()].iter();
+        let known = slot.tokens.get(segment.first_position..end).unwrap_or_default();
+        let told = input.map(|input| match input {
+            InputToken::Known(token) => Some(*token),
+            InputToken::LastSampled => None,
+        });
+        self.demand(told.eq(known.iter().map(|token| Some(*token))), || format!("wrong input for {:?}", segment.slot));
+        self.demand(segment.pages.len() == end.div_ceil(PAGE_TOKENS), || format!("wrong pages for {:?}", segment.slot));
+        let whole = !segment.output.sample || end == slot.tokens.len();
+        self.demand(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
+    }
+
+    fn finish_layer(&mut self, layer: u32) {
+        for (segment, logits) in self.plan.segments.iter().zip(&mut self.logits) {
+            let Some(slot) = self.slots.get(&segment.slot) else { continue };
+            let (first, pages) = (segment.first_position, &self.plan.pages[segment.pages.clone()]);
+            let Some(tokens) = slot.tokens.get(..first + segment.tokens.len()) else { continue };
+            self.memory.compute(layer, tokens, first, pages, |position, attention| {
+                logits[position - first].add(attention);
+            });
+        }
+    }
+
+    fn finish(&mut self) -> StepOutput {
+        let mut output = StepOutput::default();
+        let plan = std::mem::take(&mut self.plan);
+        for (segment, logits) in plan.segments.iter().zip(&self.logits) {
+            let Some(Slot { sampler, tokens }) = self.slots.get_mut(&segment.slot) else { continue };
+            if self.random.per_mille(self.failures_per_mille) {
+                output.failed.push((segment.slot, ServeError::engine("the device lost a sequence")));
+                continue;
+            }
+            let positions = segment.first_position..;
+            if let Some(alternatives) = segment.output.prompt_logprobs {
+                for (logits, position) in logits.iter().zip(positions.map(|position| position + 1)) {
+                    let Some(&next) = sampler.prompt.get(position) else { break };
+                    let logprobs = logits.logprobs(next, alternatives);
+                    output.prompt_logprobs.push(PromptLogprob { slot: segment.slot, position, logprobs });
+                }
+            }
+            if segment.output.sample
+                && let Some(logits) = logits.last()
+            {
+                let index = tokens.len() - sampler.prompt.len();
+                let token = logits.sample(Sampler::of(sampler), index);
+                tokens.extend(token);
+                let logprobs = token.zip(sampler.logprobs).map(|(token, count)| logits.logprobs(token, count));
+                output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs });
+            }
+        }
+        for slot in &plan.released {
+            let removed = self.slots.remove(slot);
+            self.demand(removed.is_some(), || format!("{slot:?} released but not in use"));
+        }
+        output
+    }
+
+    fn demand(&self, holds: bool, message: impl FnOnce() -> String) {
+        if !holds {
+            self.journal.blame(Checker::Plan, message());
+        }
+    }
+}
+
+impl<'a> Sampler<'a> {
+    fn of(spec: &'a SamplerSpec) -> Self {
+        Self { params: &spec.params, choice: spec.choice, min_tokens: spec.min_tokens, stop_tokens: &spec.stop_tokens }
+    }
+}

@@ -1,0 +1,195 @@
+//! How KV travels between simulated engines: the fabric's protocol message by message, with its moments apart.
+//!
+//! ```text
+//!   sender's step    page final ─▶ job                                               close: fence up → down, pages reused
+//!   sender's link                   sum, is the fence up? ─▶ offer (tcp: and bytes, read now)
+//!   receiver                                                  copy (shm: from the sender's pages, now) ─▶ sum equal?
+//!                                                             fence still up? ─▶ the block counts
+//! ```
+//! Between any two of them other things happen. Bytes and threads are not run here; `crates/fabric` tests those.
+
+mod fence;
+mod inbox;
+mod link;
+mod port;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use baton_core::ReservationId;
+use baton_engine::{ExportId, Exported};
+
+use crate::clock::{Clock, lock};
+use crate::happening::Happening;
+use crate::journal::Journal;
+use crate::machine::{Letter, ProcessId};
+use crate::memory::Memory;
+use crate::mutation::Mutation;
+use crate::random::Random;
+use crate::weather::Transfers;
+use crate::world::Event;
+use fence::Fences;
+use inbox::Inbox;
+use link::Link;
+pub(crate) use link::{LinkEvent, LinkId};
+use port::Export;
+pub(crate) use port::Port;
+
+/// Clones are the same network.
+#[derive(Clone)]
+pub(crate) struct Fabric(Arc<Mutex<State>>);
+
+struct State {
+    clock: Arc<Clock>,
+    journal: Arc<Journal>,
+    random: Random,
+    transfers: Transfers,
+    mutation: Option<Mutation>,
+    nodes: BTreeMap<ProcessId, Node>,
+    /// Which process answers at an engine's address.
+    listening: BTreeMap<usize, ProcessId>,
+    links: BTreeMap<LinkId, Link>,
+    next_link: u64,
+    counts: TransferCounts,
+}
+
+/// What has become of offered blocks, and of links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransferCounts {
+    pub taken: u64,
+    pub stale: u64,
+    /// Not offered at all, because the fence was down already.
+    pub withheld: u64,
+    pub damaged: u64,
+    /// For reservations that were gone.
+    pub unknown: u64,
+    pub repeated: u64,
+    pub out_of_order: u64,
+    pub links_broken: u64,
+}
+
+/// One engine process. Stays when it has died: its memory can still be read.
+struct Node {
+    memory: Memory,
+    fences: Fences,
+    exports: BTreeMap<ExportId, Export>,
+    inboxes: BTreeMap<Key, Inbox>,
+    alive: bool,
+}
+
+/// Names a reservation to those who may send to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) reservation: ReservationId,
+    secret: u64,
+}
+
+impl Fabric {
+    pub(crate) fn new(
+        clock: Arc<Clock>,
+        journal: Arc<Journal>,
+        random: Random,
+        transfers: Transfers,
+        mutation: Option<Mutation>,
+    ) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            clock,
+            journal,
+            random,
+            transfers,
+            mutation,
+            nodes: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            counts: TransferCounts::default(),
+        })))
+    }
+
+    /// A new process at an engine's address.
+    pub(crate) fn join(&self, engine: usize, process: ProcessId, memory: Memory) -> Port {
+        let mut state = lock(&self.0);
+        let (exports, inboxes) = (BTreeMap::new(), BTreeMap::new());
+        state.nodes.insert(process, Node { memory, fences: Fences::default(), exports, inboxes, alive: true });
+        state.listening.insert(engine, process);
+        Port { engine, process, fabric: self.clone() }
+    }
+
+    /// The process has died: its links break, and nobody answers there.
+    pub(crate) fn leave(&self, process: ProcessId) {
+        let mut state = lock(&self.0);
+        state.listening.retain(|_, listening| *listening != process);
+        if let Some(node) = state.nodes.get_mut(&process) {
+            node.alive = false;
+        }
+        let to: Vec<_> = state.links.iter().filter(|(_, link)| link.to == Some(process)).map(|(id, _)| *id).collect();
+        for link in to {
+            state.break_link(link);
+        }
+    }
+
+    /// Whose thread does this; `None` when there is nothing to be done.
+    pub(crate) fn actor(&self, link: LinkId, event: &LinkEvent) -> Option<ProcessId> {
+        let state = lock(&self.0);
+        let link = state.links.get(&link)?;
+        match event {
+            LinkEvent::Work | LinkEvent::Write | LinkEvent::HeardDamaged(_) | LinkEvent::Heard(..) => Some(link.from),
+            LinkEvent::Connect => link.to.or(Some(link.from)),
+            LinkEvent::Arrived | LinkEvent::Stray(_) | LinkEvent::Check => link.to,
+        }
+    }
+
+    pub(crate) fn handle(&self, link: LinkId, event: LinkEvent) {
+        lock(&self.0).handle(link, event);
+    }
+
+    /// A connection breaks, if there is one.
+    pub(crate) fn break_any(&self) {
+        let mut state = lock(&self.0);
+        let alive: Vec<_> = state.links.iter().filter(|(_, link)| link.alive).map(|(id, _)| *id).collect();
+        if !alive.is_empty() {
+            let link = state.random.pick(&alive);
+            state.break_link(link);
+        }
+    }
+
+    /// What a planted bug has put off.
+    pub(crate) fn close_late(&self, process: ProcessId, export: ExportId) {
+        lock(&self.0).close(process, export);
+    }
+
+    pub(crate) fn calm(&self, transfers: Transfers) {
+        lock(&self.0).transfers = transfers;
+    }
+
+    pub(crate) fn counts(&self) -> TransferCounts {
+        lock(&self.0).counts
+    }
+
+    /// Reservations and fences that living processes have left open.
+    pub(crate) fn left_open(&self) -> Vec<String> {
+        let state = lock(&self.0);
+        let of = |(id, node): (&ProcessId, &Node)| {
+            let (expected, exports) = (node.inboxes.len(), node.exports.len());
+            (node.alive && expected + exports > 0)
+                .then(|| format!("{id:?} expects {expected} hand-offs and has {exports} fences up"))
+        };
+        state.nodes.iter().filter_map(of).collect()
+    }
+}
+
+impl State {
+    fn tell(&mut self, process: ProcessId, letter: Letter) {
+        let delay = self.random.micros(1, 50);
+        self.clock.after(delay, Event::Letter(process, letter));
+    }
+
+    fn exported(&mut self, process: ProcessId, export: ExportId, outcome: Result<Exported, String>) {
+        self.journal.note(Happening::Exported {
+            process,
+            export,
+            verified: outcome.as_ref().ok().map(|exported| exported.verified_tokens),
+        });
+        self.tell(process, Letter::Exported(export, outcome));
+    }
+}

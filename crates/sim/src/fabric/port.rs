@@ -1,0 +1,206 @@
+//! One engine's end of the fabric.
+
+use std::time::Duration;
+
+use baton_compute::LayerHook;
+use baton_core::{EngineCounters, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_engine::{ExportId, HandOff, PageOffer};
+
+use super::fence::Mark;
+use super::inbox::Inbox;
+use super::link::{Job, LinkId};
+use super::{Fabric, Key, State};
+use crate::clock::lock;
+use crate::happening::Happening;
+use crate::journal::Checker;
+use crate::machine::ProcessId;
+use crate::model::LAYERS;
+use crate::mutation::Mutation;
+use crate::random::mix;
+use crate::world::Event;
+
+pub(crate) struct Port {
+    pub(super) engine: usize,
+    pub(super) process: ProcessId,
+    pub(super) fabric: Fabric,
+}
+
+/// One hand-off in progress.
+pub(super) struct Export {
+    pub(super) mark: Mark,
+    pub(super) link: LinkId,
+    pub(super) key: Key,
+    /// What lies under the fence.
+    pub(super) offered: Vec<(PageId, u32)>,
+}
+
+/// Where to hand over to; travels through routers as bytes.
+struct Target {
+    engine: usize,
+    key: Key,
+    room: TokenRange,
+    prompt: u64,
+}
+
+impl HandOff for Port {
+    fn expect(
+        &mut self,
+        id: ReservationId,
+        prompt: &[TokenId],
+        begin: usize,
+        pages: &[PageId],
+    ) -> Result<Vec<u8>, ServeError> {
+        let mut state = lock(&self.fabric.0);
+        let key = Key { reservation: id, secret: state.random.next() };
+        let inbox = Inbox {
+            prompt: prompt.to_vec(),
+            begin,
+            pages: pages.to_vec(),
+            landed: vec![[false; LAYERS as usize]; pages.len()],
+            last_arrival: state.clock.now(),
+        };
+        let (process, end) = (self.process, prompt.len());
+        state.journal.note(Happening::Expected { process, reservation: id, begin, end });
+        if let Some(node) = state.nodes.get_mut(&self.process) {
+            node.inboxes.insert(key, inbox);
+        }
+        let room = TokenRange::new(begin as u32, end as u32).unwrap_or_default();
+        Ok(Target { engine: self.engine, key, room, prompt: digest(prompt) }.to_bytes())
+    }
+
+    fn revoke(&mut self, id: ReservationId) -> usize {
+        lock(&self.fabric.0).revoke(self.process, id)
+    }
+
+    fn last_arrival(&mut self, id: ReservationId) -> Duration {
+        let state = lock(&self.fabric.0);
+        let inboxes = state.nodes.get(&self.process).map(|node| &node.inboxes);
+        let mut inboxes = inboxes.into_iter().flatten();
+        inboxes.find(|(key, _)| key.reservation == id).map_or(Duration::ZERO, |(_, inbox)| inbox.last_arrival)
+    }
+
+    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+        let Some(target) = Target::from_bytes(target) else { return Err(ServeError::caller("not a target")) };
+        if prompt.get(..target.room.end() as usize).map(digest) != Some(target.prompt) {
+            return Err(ServeError::caller("the receiver waits for another prompt"));
+        }
+        let mut state = lock(&self.fabric.0);
+        let link = state.link_to(self.process, target.engine);
+        state.journal.note(Happening::Export { process: self.process, export: id, link });
+        if let Some(node) = state.nodes.get_mut(&self.process) {
+            let mark = node.fences.open();
+            node.exports.insert(id, Export { mark, link, key: target.key, offered: Vec::new() });
+        }
+        state.expect_outcome(link, target.key, id, target.room);
+        Ok(target.room)
+    }
+
+    fn offer(&mut self, offer: &PageOffer) {
+        for layer in 0..LAYERS {
+            lock(&self.fabric.0).offer(self.process, layer, offer);
+        }
+    }
+
+    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
+        let (process, fabric) = (self.process, self.fabric.clone());
+        LayerHook::new(move |layer| {
+            for offer in &offers {
+                lock(&fabric.0).offer(process, layer, offer);
+            }
+        })
+    }
+
+    fn finish_export(&mut self, id: ExportId) {
+        let mut state = lock(&self.fabric.0);
+        let export = state.nodes.get(&self.process).and_then(|node| node.exports.get(&id));
+        if let Some((link, key)) = export.map(|export| (export.link, export.key)) {
+            state.enqueue(link, Job::Finish { key });
+        }
+    }
+
+    fn close_export(&mut self, id: ExportId) {
+        let mut state = lock(&self.fabric.0);
+        state.journal.note(Happening::ExportClosed { process: self.process, export: id });
+        if state.mutation == Some(Mutation::ReuseOfferedPagesEarly) {
+            let delay = state.random.millis(1, 40);
+            state.clock.after(delay, Event::CloseFence(self.process, id));
+        } else {
+            state.close(self.process, id);
+        }
+    }
+
+    fn count(&self, _: &mut EngineCounters) {}
+}
+
+impl State {
+    fn offer(&mut self, process: ProcessId, layer: u32, offer: &PageOffer) {
+        let Some(node) = self.nodes.get_mut(&process).filter(|node| node.alive) else { return };
+        let Some(export) = node.exports.get_mut(&offer.export) else { return };
+        for &page in &offer.pages {
+            node.memory.offer(page, layer);
+            export.offered.push((page, layer));
+        }
+        if !offer.pages.is_empty() {
+            let (key, mark, link) = (export.key, export.mark, export.link);
+            let job = Job::Offer { key, mark, layer, first_index: offer.first_index, pages: offer.pages.clone() };
+            self.enqueue(link, job);
+        }
+    }
+
+    /// A process that has died closes nothing.
+    pub(super) fn close(&mut self, process: ProcessId, id: ExportId) {
+        let Some(node) = self.nodes.get_mut(&process).filter(|node| node.alive) else { return };
+        let Some(export) = node.exports.remove(&id) else { return };
+        node.fences.close(export.mark);
+        for (page, layer) in export.offered {
+            node.memory.withdraw(page, layer);
+        }
+        self.forget(export.link, export.key);
+    }
+
+    fn revoke(&mut self, process: ProcessId, id: ReservationId) -> usize {
+        // A copy in progress is waited for.
+        self.finish_copies(process, id);
+        let Some(node) = self.nodes.get_mut(&process) else { return 0 };
+        let Some(key) = node.inboxes.keys().find(|key| key.reservation == id).copied() else { return 0 };
+        let Some(inbox) = node.inboxes.remove(&key) else { return 0 };
+        let verified = inbox.verified_tokens();
+        let holds = |layer| node.memory.holds(layer, &inbox.prompt, inbox.begin, verified, &inbox.pages);
+        if node.alive && !(0..LAYERS).all(holds) {
+            let message =
+                format!("{process:?}: {verified} tokens of reservation {id} count, but are not its prompt's KV");
+            self.journal.blame(Checker::Kv, message);
+        }
+        self.journal.note(Happening::Revoked { process, reservation: id, verified });
+        verified
+    }
+}
+
+impl Target {
+    fn to_bytes(&self) -> Vec<u8> {
+        let words = [
+            self.engine as u64,
+            self.key.reservation.0,
+            self.key.secret,
+            self.room.begin().into(),
+            self.room.end().into(),
+            self.prompt,
+        ];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let mut word = || words.next();
+        Some(Self {
+            engine: word()? as usize,
+            key: Key { reservation: ReservationId(word()?), secret: word()? },
+            room: TokenRange::new(word()? as u32, word()? as u32)?,
+            prompt: word()?,
+        })
+    }
+}
+
+fn digest(prompt: &[TokenId]) -> u64 {
+    prompt.iter().fold(5, |digest, token| mix(digest, token.0.into()))
+}

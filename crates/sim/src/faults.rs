@@ -1,0 +1,89 @@
+//! What goes wrong, and when it stops.
+
+use std::time::Duration;
+
+use crate::happening::Happening;
+use crate::machine::Letter;
+use crate::weather::Theme;
+use crate::world::{DEADLINE, Event, Phase, World};
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) enum Fault {
+    KillEngine { engine: usize, down: Duration },
+    StopEngine { engine: usize, pause: Duration },
+    DrainEngine { engine: usize },
+    KillRouter { router: usize, down: Duration },
+    CutSession,
+    BreakLink,
+}
+
+impl World {
+    pub(crate) fn draw_fault(&mut self) -> Fault {
+        let random = &mut self.random;
+        let engine = random.index(self.weather.engines.len());
+        let router = random.index(self.weather.routers.len());
+        let kind = match self.weather.theme {
+            Theme::Stops if random.percent(70) => 1,
+            Theme::Crashes if random.percent(70) => random.pick(&[0, 0, 2, 3]),
+            Theme::BadLinks if random.percent(70) => 5,
+            _ => random.below(6),
+        };
+        match kind {
+            0 => Fault::KillEngine { engine, down: random.millis(1, 300) },
+            1 => Fault::StopEngine { engine, pause: random.millis(5, 400) },
+            2 => Fault::DrainEngine { engine },
+            3 => Fault::KillRouter { router, down: random.millis(1, 100) },
+            4 => Fault::CutSession,
+            _ => Fault::BreakLink,
+        }
+    }
+
+    pub(crate) fn strike(&mut self, fault: Fault) {
+        self.journal.note(Happening::Fault(fault));
+        self.past.faults += 1;
+        match fault {
+            Fault::KillEngine { engine, down } => {
+                self.kill_engine(engine, "killed");
+                self.clock.after(down, Event::StartEngine(engine));
+            }
+            Fault::StopEngine { engine, pause } => {
+                if let Some(process) = &mut self.processes[engine] {
+                    process.stop();
+                    self.clock.after(pause, Event::GoOn(process.id));
+                }
+            }
+            Fault::DrainEngine { engine } => {
+                if let Some(id) = self.processes[engine].as_ref().map(|process| process.id) {
+                    self.clock.after(self.random.micros(1, 100), Event::Letter(id, Letter::Drain));
+                }
+            }
+            Fault::KillRouter { router, down } => {
+                self.kill_router(router);
+                self.clock.after(down, Event::StartRouter(router));
+            }
+            Fault::CutSession => {
+                let wires: Vec<_> = self.peers.iter().flatten().flat_map(|peer| &peer.wires).flatten().collect();
+                if !wires.is_empty()
+                    && let Some(connection) = self.connections.get(self.random.pick(&wires))
+                {
+                    connection.wire.cut();
+                }
+            }
+            Fault::BreakLink => self.fabric.break_any(),
+        }
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.phase = Phase::Healed;
+        self.journal.note(Happening::Healed);
+        self.fabric.calm(self.weather.transfers.calm());
+        for connection in self.connections.values() {
+            connection.wire.calm(self.weather.network.calm());
+        }
+        let stopped: Vec<_> = self.processes.iter().flatten().map(|process| process.id).collect();
+        for process in stopped {
+            self.go_on(process);
+        }
+        self.clock.after(DEADLINE, Event::Deadline);
+    }
+}

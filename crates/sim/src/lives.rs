@@ -1,0 +1,104 @@
+//! Engines and routers start, end in order, and die.
+
+use std::sync::Arc;
+
+use crate::executor::Owner;
+use crate::happening::Happening;
+use crate::journal::Checker;
+use crate::machine::{Life, Process, ProcessId};
+use crate::router::{Face, Peer};
+use crate::totals::Sum;
+use crate::world::{Event, World};
+
+impl World {
+    pub(crate) fn after(&mut self, id: ProcessId, life: Option<Life>) {
+        if life == Some(Life::Ended) {
+            self.end_engine(id, "drained");
+            let down = self.random.millis(1, 100);
+            self.clock.after(down, Event::StartEngine(id.engine));
+        }
+    }
+
+    pub(crate) fn start_engine(&mut self, engine: usize) {
+        if self.processes[engine].is_some() {
+            return;
+        }
+        self.lives += 1;
+        let id = ProcessId { engine, life: self.lives };
+        let (clock, journal) = (Arc::clone(&self.clock), Arc::clone(&self.journal));
+        match Process::start(id, &self.weather, clock, journal, &self.fabric, self.random.fork()) {
+            Ok(process) => self.processes[engine] = Some(process),
+            Err(error) => self.journal.blame(Checker::Progress, error.to_string()),
+        }
+    }
+
+    /// The orderly end: what it has to say is said first.
+    fn end_engine(&mut self, id: ProcessId, why: &'static str) {
+        let Some(mut process) = self.processes[id.engine].take_if(|process| process.id == id) else { return };
+        process.close_books();
+        self.bury(process, why);
+    }
+
+    pub(crate) fn kill_engine(&mut self, engine: usize, why: &'static str) {
+        let Some(mut process) = self.processes[engine].take() else { return };
+        // Nobody hears how its books are closed.
+        self.hang_up(process.id);
+        self.fabric.leave(process.id);
+        process.close_books();
+        self.bury(process, why);
+    }
+
+    fn bury(&mut self, process: Process, why: &'static str) {
+        self.hang_up(process.id);
+        self.fabric.leave(process.id);
+        self.past.engines.add(&process.report.counters);
+        self.journal.note(Happening::Gone(process.id, why));
+    }
+
+    fn hang_up(&self, process: ProcessId) {
+        for connection in self.connections.values().filter(|connection| connection.process == process) {
+            connection.wire.engine_gone();
+        }
+    }
+
+    pub(crate) fn go_on(&mut self, id: ProcessId) {
+        let kept = self.process(id).map(Process::go_on).unwrap_or_default();
+        for event in kept {
+            self.dispatch(event);
+        }
+    }
+
+    pub(crate) fn start_router(&mut self, router: usize) {
+        if self.peers[router].is_some() {
+            return;
+        }
+        self.lives += 1;
+        let set_up = &self.weather.routers[router];
+        let peer = Peer::router(self.lives, set_up, &self.weather, Arc::clone(&self.clock), self.executor.spawner());
+        self.introduce(router, peer);
+    }
+
+    pub(crate) fn introduce(&mut self, at: usize, peer: Peer) {
+        let life = peer.life;
+        self.peers[at] = Some(peer);
+        for engine in 0..self.weather.engines.len() {
+            let delay = self.random.micros(50, 3000);
+            self.clock.after(delay, Event::Connect { peer: at, life, engine });
+        }
+    }
+
+    pub(crate) fn kill_router(&mut self, router: usize) {
+        let Some(peer) = self.peers[router].take() else { return };
+        self.book.router_died(peer.life);
+        // First, so that nothing it drops says goodbye.
+        for wire in peer.wires.iter().flatten() {
+            if let Some(connection) = self.connections.get(wire) {
+                connection.wire.router_gone();
+            }
+        }
+        if let Face::Router { dispatcher, .. } = &peer.face {
+            self.past.routers.add(&dispatcher.counters());
+        }
+        self.executor.kill(Owner::Router(peer.life));
+    }
+}

@@ -1,0 +1,259 @@
+//! One engine of the fleet: a process that takes letters at its step boundaries, computes while time passes, and may be
+//! stopped, drained or killed at any moment.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_compute::{BackendSpec, Ticket};
+use baton_core::{EngineInfo, EngineReport, ReservationId, ServeError};
+use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
+use baton_protocol::{Command, SessionId};
+
+use crate::backend::Hardware;
+use crate::clock::Clock;
+use crate::fabric::Fabric;
+use crate::happening::Happening;
+use crate::journal::{Checker, Journal};
+use crate::memory::Memory;
+use crate::model::{LAYERS, VOCAB};
+use crate::random::Random;
+use crate::weather::{EngineSetUp, Weather};
+use crate::wire::{Replies, Wire};
+use crate::world::Event;
+
+/// One life of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ProcessId {
+    pub(crate) engine: usize,
+    pub(crate) life: u64,
+}
+
+/// What waits for the next step boundary.
+pub(crate) enum Letter {
+    Open(SessionId, Arc<Wire>),
+    Command(SessionId, Command),
+    Close(SessionId),
+    Landed(ReservationId),
+    Exported(ExportId, Result<Exported, String>),
+    Drain,
+}
+
+pub(crate) struct Process {
+    pub(crate) id: ProcessId,
+    clock: Arc<Clock>,
+    journal: Arc<Journal>,
+    set_up: EngineSetUp,
+    stepper: Stepper,
+    hardware: Hardware,
+    random: Random,
+    letters: Vec<Letter>,
+    step: Option<Ticket>,
+    /// A boundary is on its way.
+    called: bool,
+    next_session: u64,
+    /// While it is stopped: what would have happened.
+    stopped: Option<VecDeque<Event>>,
+    pub(crate) report: EngineReport,
+}
+
+/// What a process is like after it has run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    GoesOn,
+    /// It was drained, and is done.
+    Ended,
+}
+
+impl Process {
+    pub(crate) fn start(
+        id: ProcessId,
+        weather: &Weather,
+        clock: Arc<Clock>,
+        journal: Arc<Journal>,
+        fabric: &Fabric,
+        mut random: Random,
+    ) -> Result<Self, EngineError> {
+        let set_up = weather.engines[id.engine].clone();
+        let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
+        let failures = weather.sequence_failures_per_mille;
+        let hardware = Hardware::new(set_up.slots, memory.clone(), Arc::clone(&journal), random.fork(), failures);
+        let spec = BackendSpec {
+            numerics_id: "simulated".to_owned(),
+            vocab_size: VOCAB,
+            max_context_tokens: weather.context_tokens,
+            pages_total: set_up.pages,
+            max_step_tokens: 4096,
+            max_slots: set_up.slots,
+            threads: 1,
+        };
+        let scheduler = Scheduler::new(&set_up.config, &spec, Box::new(fabric.join(id.engine, id, memory)))?;
+        let stepper = Stepper::new(Box::new(hardware.backend(spec)), scheduler);
+        journal.note(Happening::Started(id));
+        Ok(Self {
+            id,
+            clock,
+            journal,
+            set_up,
+            stepper,
+            hardware,
+            random,
+            letters: Vec::new(),
+            step: None,
+            called: false,
+            next_session: 0,
+            stopped: None,
+            report: EngineReport::default(),
+        })
+    }
+
+    pub(crate) fn info(&self, weather: &Weather) -> EngineInfo {
+        EngineInfo {
+            model: "simulated".to_owned(),
+            numerics_id: "simulated".to_owned(),
+            vocab_size: VOCAB as u32,
+            max_context_tokens: weather.context_tokens as u32,
+            pages_total: self.set_up.pages as u32,
+            threads: 1,
+            prefix_cache: self.set_up.config.prefix_cache,
+        }
+    }
+
+    pub(crate) fn open_session(&mut self, wire: Arc<Wire>) -> SessionId {
+        let session = SessionId(self.next_session);
+        self.next_session += 1;
+        self.receive(Letter::Open(session, wire));
+        session
+    }
+
+    pub(crate) fn receive(&mut self, letter: Letter) {
+        self.letters.push(letter);
+        self.call_soon();
+    }
+
+    /// Until [`go_on`](Self::go_on) nothing happens here; what would have is kept.
+    pub(crate) fn stop(&mut self) {
+        self.stopped.get_or_insert_default();
+    }
+
+    pub(crate) fn go_on(&mut self) -> VecDeque<Event> {
+        self.stopped.take().unwrap_or_default()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// `Some`: it is stopped and has kept the event.
+    pub(crate) fn keep(&mut self, event: Event) -> Option<Event> {
+        match &mut self.stopped {
+            Some(kept) => {
+                kept.push_back(event);
+                None
+            }
+            None => Some(event),
+        }
+    }
+
+    fn call_soon(&mut self) {
+        if self.step.is_none() && !std::mem::replace(&mut self.called, true) {
+            let delay = self.random.micros(2, 30);
+            self.clock.after(delay, Event::Boundary(self.id));
+        }
+    }
+
+    pub(crate) fn boundary(&mut self) -> Life {
+        self.called = false;
+        if self.step.is_some() {
+            return Life::GoesOn;
+        }
+        let now = self.clock.now();
+        for letter in std::mem::take(&mut self.letters) {
+            self.apply(now, letter);
+        }
+        match self.stepper.begin_step(now) {
+            Ok(Some(ticket)) => self.compute(ticket),
+            Ok(None) => {
+                let next_round = self.emit();
+                let deadline = self.stepper.next_deadline().map(|at| at.max(now + Duration::from_millis(1)));
+                if let Some(at) = now.checked_add(next_round).into_iter().chain(deadline).min() {
+                    self.clock.at(at, Event::Boundary(self.id));
+                }
+            }
+            Err(error) => self.blame(&error),
+        }
+        self.life()
+    }
+
+    fn apply(&mut self, now: Duration, letter: Letter) {
+        match letter {
+            Letter::Open(session, wire) => self.stepper.open(session, Box::new(Replies(wire))),
+            Letter::Command(session, command) => self.stepper.command(now, session, command),
+            Letter::Close(session) => self.stepper.close(session),
+            Letter::Landed(reservation) => self.stepper.landed(now, reservation),
+            Letter::Exported(export, outcome) => self.stepper.exported(export, outcome),
+            Letter::Drain => self.stepper.drain(),
+        }
+    }
+
+    fn compute(&mut self, ticket: Ticket) {
+        let (segments, tokens) = self.hardware.step_size();
+        self.journal.note(Happening::Step { process: self.id, segments, tokens });
+        self.step = Some(ticket);
+        let takes = self.set_up.step + self.set_up.token * tokens as u32;
+        for layer in 0..LAYERS {
+            self.clock.after(takes * (layer + 1) / (LAYERS + 1), Event::Layer(self.id, layer));
+        }
+        self.clock.after(takes, Event::Stepped(self.id));
+    }
+
+    pub(crate) fn layer_done(&mut self, layer: u32) {
+        self.hardware.finish_layer(layer);
+    }
+
+    pub(crate) fn stepped(&mut self) -> Life {
+        let Some(ticket) = self.step.take() else { return Life::GoesOn };
+        self.journal.note(Happening::Stepped(self.id));
+        if let Err(error) = self.stepper.end_step(self.clock.now(), ticket) {
+            self.blame(&error);
+        }
+        self.emit();
+        self.called = true;
+        self.clock.after(Duration::ZERO, Event::Boundary(self.id));
+        self.life()
+    }
+
+    /// Returns how long to wait at most before the next round.
+    fn emit(&mut self) -> Duration {
+        self.report = self.stepper.report();
+        let next_round = self.stepper.emit(self.clock.now(), self.report.clone());
+        if let Err(discrepancy) = self.stepper.audit() {
+            self.journal.blame(Checker::Leak, format!("{:?}: {discrepancy}", self.id));
+        }
+        next_round
+    }
+
+    fn blame(&self, error: &EngineError) {
+        self.journal.blame(Checker::Progress, format!("{:?}: {error}", self.id));
+    }
+
+    fn life(&self) -> Life {
+        if self.step.is_none() && self.stepper.has_ended() { Life::Ended } else { Life::GoesOn }
+    }
+
+    /// Gives every page back, so that the books can be closed. Who is to hear of it is up to the wires.
+    pub(crate) fn close_books(&mut self) {
+        self.stepper.fail_all(&ServeError::engine("the engine was stopped"));
+        self.emit();
+    }
+
+    /// What is still held although nothing is to be done.
+    pub(crate) fn leftovers(&self) -> Option<String> {
+        let load = self.report.load;
+        let slots = self.hardware.slots_in_use();
+        let busy = [load.running, load.waiting, load.reservations, load.reserved_pages, load.exports, slots as u32];
+        let pages = load.pages_free + load.pages_cached == load.pages_total;
+        let clean = busy == [0; 6] && load.pending_prefill_tokens == 0 && pages && self.step.is_none();
+        (!clean).then(|| format!("{:?} at rest has {slots} slots in use and {load:?}", self.id))
+    }
+}

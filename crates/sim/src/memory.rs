@@ -1,0 +1,105 @@
+//! The KV pool of one engine process. It outlives the process, as mapped memory does: whoever pulls from it still can.
+
+use std::sync::{Arc, Mutex};
+
+use baton_core::{PAGE_TOKENS, PageId, TokenId};
+
+use crate::clock::lock;
+use crate::journal::{Checker, Journal};
+use crate::machine::ProcessId;
+use crate::model::{Attention, Block, LAYERS};
+
+#[derive(Clone)]
+pub(crate) struct Memory {
+    process: ProcessId,
+    journal: Arc<Journal>,
+    pages: Arc<Mutex<Vec<[Cell; LAYERS as usize]>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Cell {
+    block: Block,
+    /// Hand-offs that offer it under a fence that is up.
+    offers: u32,
+}
+
+impl Memory {
+    pub(crate) fn new(process: ProcessId, pages: usize, journal: Arc<Journal>) -> Self {
+        let cell = Cell { block: [0; PAGE_TOKENS], offers: 0 };
+        let pages = Arc::new(Mutex::new(vec![[cell; LAYERS as usize]; pages]));
+        Self { process, journal, pages }
+    }
+
+    pub(crate) fn block(&self, page: PageId, layer: u32) -> Block {
+        lock(&self.pages)[page.index()][layer as usize].block
+    }
+
+    /// What a receiver has copied.
+    pub(crate) fn put(&self, page: PageId, layer: u32, block: Block) {
+        let cell = &mut lock(&self.pages)[page.index()][layer as usize];
+        self.check_not_offered(cell, page);
+        cell.block = block;
+    }
+
+    pub(crate) fn offer(&self, page: PageId, layer: u32) {
+        lock(&self.pages)[page.index()][layer as usize].offers += 1;
+    }
+
+    pub(crate) fn withdraw(&self, page: PageId, layer: u32) {
+        lock(&self.pages)[page.index()][layer as usize].offers -= 1;
+    }
+
+    /// Computes positions `[first, tokens.len())` of a sequence in one layer, on top of the KV before them; `seen` is told
+    /// what the layer makes of each.
+    pub(crate) fn compute(
+        &self,
+        layer: u32,
+        tokens: &[TokenId],
+        first: usize,
+        pages: &[PageId],
+        mut seen: impl FnMut(usize, Attention),
+    ) {
+        let mut memory = lock(&self.pages);
+        let (mut attention, mut reference) = (Attention::of_layer(layer), Attention::of_layer(layer));
+        for (position, &token) in tokens.iter().enumerate() {
+            let page = pages[position / PAGE_TOKENS];
+            let cell = &mut memory[page.index()][layer as usize];
+            if position >= first {
+                self.check_not_offered(cell, page);
+                cell.block[position % PAGE_TOKENS] = attention.kv(token);
+            }
+            let kv = cell.block[position % PAGE_TOKENS];
+            if position < first && kv != reference.kv(token) {
+                let process = self.process;
+                let message =
+                    format!("{process:?} reads KV at position {position}, layer {layer} that is not the sequence's");
+                self.journal.blame(Checker::Kv, message);
+            }
+            reference.read(reference.kv(token));
+            attention.read(kv);
+            if position >= first {
+                seen(position, attention);
+            }
+        }
+    }
+
+    /// Whether positions `[begin, end)` of `tokens` are in `pages`, in one layer.
+    pub(crate) fn holds(&self, layer: u32, tokens: &[TokenId], begin: usize, end: usize, pages: &[PageId]) -> bool {
+        let memory = lock(&self.pages);
+        let mut reference = Attention::of_layer(layer);
+        tokens[..end].iter().enumerate().all(|(position, &token)| {
+            let kv = reference.kv(token);
+            reference.read(kv);
+            position
+                .checked_sub(begin)
+                .is_none_or(|at| memory[pages[at / PAGE_TOKENS].index()][layer as usize].block[at % PAGE_TOKENS] == kv)
+        })
+    }
+
+    fn check_not_offered(&self, cell: &Cell, page: PageId) {
+        if cell.offers > 0 {
+            let message = format!("{:?} writes page {page} while it is offered", self.process);
+            self.journal.blame(Checker::Reuse, message);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Whoever has sessions with all engines: a router process with its clients, or the callers that need none.
+
+use std::sync::Arc;
+
+use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, InFlight, LeastLoaded, RoundRobin, Router};
+
+use crate::clock::{Clock, lock};
+use crate::executor::{Owner, SimRuntime, Spawner};
+#[path = "../../router/examples/custom_router/router.rs"]
+mod custom_router;
+use crate::script::Sessions;
+use crate::session::Session;
+use crate::weather::{RouterSetUp, Strategy, Weather};
+use crate::wire::WireId;
+use custom_router::LongPromptsApart;
+
+pub(crate) struct Peer {
+    /// One life of it; the next has another number.
+    pub(crate) life: u64,
+    pub(crate) face: Face,
+    pub(crate) wires: Vec<Option<WireId>>,
+}
+
+pub(crate) enum Face {
+    Router { fleet: Arc<Fleet>, dispatcher: Arc<Dispatcher> },
+    Scripts(Arc<Sessions>),
+}
+
+impl Peer {
+    pub(crate) fn router(
+        life: u64,
+        set_up: &RouterSetUp,
+        weather: &Weather,
+        clock: Arc<Clock>,
+        spawner: Arc<Spawner>,
+    ) -> Self {
+        let engines = weather.engines.len();
+        let names = weather.engines.iter().enumerate().map(|(at, engine)| (format!("engine-{at}"), engine.role));
+        let fleet = Arc::new(Fleet::new(names));
+        let config = DispatchConfig { max_in_flight: set_up.max_in_flight, retry: set_up.retry.clone(), seed: life };
+        let runtime = Arc::new(SimRuntime { clock, spawner, owner: Owner::Router(life) });
+        let dispatcher = Dispatcher::with_runtime(Arc::clone(&fleet), strategy(set_up.strategy), config, runtime);
+        Self { life, face: Face::Router { fleet, dispatcher: Arc::new(dispatcher) }, wires: vec![None; engines] }
+    }
+
+    pub(crate) fn scripts(life: u64, engines: usize) -> Self {
+        let sessions = Arc::new(Sessions::new(vec![None; engines]));
+        Self { life, face: Face::Scripts(sessions), wires: vec![None; engines] }
+    }
+
+    pub(crate) fn connected(&mut self, engine: usize, wire: WireId, session: Arc<Session>) {
+        self.wires[engine] = Some(wire);
+        match &self.face {
+            Face::Router { fleet, .. } => fleet.engine_ready(EngineId(engine), session),
+            Face::Scripts(sessions) => lock(sessions)[engine] = Some(session),
+        }
+    }
+
+    pub(crate) fn lost(&mut self, engine: usize) {
+        self.wires[engine] = None;
+        match &self.face {
+            Face::Router { fleet, .. } => {
+                fleet.engine_down(EngineId(engine));
+                fleet.engine_restarting(EngineId(engine));
+            }
+            Face::Scripts(sessions) => lock(sessions)[engine] = None,
+        }
+    }
+
+    /// What is still held although nothing is to be done.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let Face::Router { fleet, dispatcher } = &self.face else { return Vec::new() };
+        let mut left = Vec::new();
+        let open = dispatcher.requests_in_flight();
+        if open > 0 {
+            left.push(format!("router {} has {open} requests in flight", self.life));
+        }
+        for engine in fleet.status() {
+            let load = engine.report.load;
+            if engine.in_flight != InFlight::default() {
+                left.push(format!("router {} holds {:?} on {}", self.life, engine.in_flight, engine.name));
+            }
+            if (load.running, load.waiting, load.pending_prefill_tokens) != (0, 0, 0) {
+                left.push(format!("router {} believes that {} at rest has {load:?}", self.life, engine.name));
+            }
+        }
+        left
+    }
+}
+
+fn strategy(strategy: Strategy) -> Arc<dyn Router> {
+    match strategy {
+        Strategy::RoundRobin => Arc::new(RoundRobin::default()),
+        Strategy::LeastLoaded => Arc::new(LeastLoaded),
+        Strategy::Disagg { pd_balance_factor } => Arc::new(Disagg::new(pd_balance_factor)),
+        Strategy::LongPromptsApart { long_tokens } => Arc::new(LongPromptsApart { long_tokens }),
+    }
+}

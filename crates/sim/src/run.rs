@@ -1,0 +1,121 @@
+//! One seed, from start to verdict.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::book::Book;
+use crate::clock::Clock;
+use crate::executor::Executor;
+use crate::fabric::Fabric;
+use crate::journal::{Journal, Violation};
+use crate::mutation::Mutation;
+use crate::random::Random;
+use crate::totals::{Past, Totals};
+use crate::weather::Weather;
+use crate::world::{Phase, World};
+
+pub struct Outcome {
+    /// Of everything that happened, in order.
+    pub log_hash: u64,
+    pub totals: Totals,
+}
+
+/// A broken rule, with the last events before it.
+pub struct Failure {
+    pub seed: u64,
+    pub mutation: Option<Mutation>,
+    pub violation: Violation,
+    pub log_hash: u64,
+    pub log_tail: Vec<String>,
+}
+
+/// One seed, and what is planted or kept of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub seed: u64,
+    pub mutation: Option<Mutation>,
+    /// Of the event log that a failure shows, counted from its end.
+    pub log_lines: usize,
+}
+
+impl Run {
+    pub fn of(seed: u64) -> Self {
+        Self { seed, mutation: None, log_lines: 100 }
+    }
+
+    pub fn verdict(self) -> Result<Outcome, Box<Failure>> {
+        let Self { seed, mutation, .. } = self;
+        let _announce = Announce(seed);
+        let mut world = World::new(self);
+        world.run();
+        let log_hash = world.journal.hash();
+        match world.journal.violation() {
+            None => Ok(Outcome { log_hash, totals: world.totals() }),
+            Some(violation) => {
+                Err(Box::new(Failure { seed, mutation, violation, log_hash, log_tail: world.journal.tail() }))
+            }
+        }
+    }
+}
+
+impl World {
+    fn new(Run { seed, mutation, log_lines }: Run) -> Self {
+        let mut random = Random::new(seed);
+        let weather = Weather::of(&mut random.fork());
+        let clock = Arc::new(Clock::default());
+        let journal = Arc::new(Journal::new(Arc::clone(&clock), log_lines));
+        let book = Book::new(Arc::clone(&journal));
+        let fabric = Fabric::new(Arc::clone(&clock), Arc::clone(&journal), random.fork(), weather.transfers, mutation);
+        let (engines, peers) = (weather.engines.len(), weather.routers.len() + 1);
+        Self {
+            executor: Executor::new(random.fork()),
+            weather,
+            random,
+            clock,
+            journal,
+            book,
+            fabric,
+            mutation,
+            processes: (0..engines).map(|_| None).collect(),
+            peers: (0..peers).map(|_| None).collect(),
+            connections: Default::default(),
+            lives: 0,
+            next_wire: 0,
+            next_client: 1,
+            phase: Phase::Storm,
+            past: Past::default(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.log_tail {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "\nseed {} broke a rule: {}", self.seed, self.violation)?;
+        write!(
+            f,
+            "replay: BATON_SIM_SEED={} cargo test -p baton-sim one_seed (BATON_SIM_LOG=10000 for more of the log)",
+            self.seed
+        )
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Code under test may panic: then the seed must still be known.
+struct Announce(u64);
+
+impl Drop for Announce {
+    #[allow(clippy::print_stderr, reason = "the last words of a test that panics")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this was seed {}", self.0);
+        }
+    }
+}

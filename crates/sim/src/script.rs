@@ -1,0 +1,190 @@
+//! A caller without a router, as one over plain HTTP is: makes the three calls itself, in any order that makes sense and some
+//! that do not, with leases instead of guards, and may never come back.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use baton_core::{Attempt, GenerateRequest, ServeError, TokenRange};
+use baton_protocol::{Reservation, Sent};
+
+use crate::book::{Book, Ended};
+use crate::client::{listen, lose_patience};
+use crate::clock::{Clock, lock};
+use crate::random::Random;
+use crate::session::Session;
+use crate::stream::Stream;
+
+/// The session with each engine, where there is one.
+pub(crate) type Sessions = Mutex<Vec<Option<Arc<Session>>>>;
+
+pub(crate) struct Script {
+    pub(crate) id: u64,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) book: Arc<Book>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) random: Random,
+    pub(crate) context_tokens: usize,
+    pub(crate) plan: Plan,
+    pub(crate) patience: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Everything on the decode engine.
+    Plain,
+    /// One call after the other.
+    InTurn,
+    /// Generation is started while the KV is still on its way.
+    AtOnce,
+    /// Nobody sends what was reserved for.
+    NeverSent,
+    /// Only the KV moves.
+    Migrate,
+    /// Reserved with a lease, then forgotten.
+    Forget,
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        random.pick(&[Self::Plain, Self::InTurn, Self::AtOnce, Self::NeverSent, Self::Migrate, Self::Forget])
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::InTurn => "in turn",
+            Self::AtOnce => "at once",
+            Self::NeverSent => "never sent",
+            Self::Migrate => "migrate",
+            Self::Forget => "forget",
+        }
+    }
+}
+
+/// `None`: there is nothing to tell.
+type Answer = Option<Ended>;
+
+impl Script {
+    pub(crate) async fn run(mut self, request: GenerateRequest) {
+        let (clock, patience) = (Arc::clone(&self.clock), self.patience);
+        let (id, book) = (self.id, Arc::clone(&self.book));
+        let answer = tokio::select! {
+            biased;
+            answer = self.follow(request) => answer,
+            () = lose_patience(&clock, patience) => Some(Ended::Left),
+        };
+        book.close(id, answer.unwrap_or(Ended::CutOff));
+    }
+
+    async fn follow(&mut self, mut request: GenerateRequest) -> Answer {
+        let engines = lock(&self.sessions).len();
+        let decode = self.random.index(engines);
+        let prefill = self.random.index(engines);
+        if self.plan == Plan::Plain || decode == prefill {
+            return self.generate(decode, request, None).await;
+        }
+        match self.hand_over(decode, prefill, &request).await {
+            // No room, or the reservation has expired: it has to do without.
+            Some(Ended::Failed { hopeless: false, .. }) if self.random.percent(70) => {
+                request.attempt = Attempt(1);
+                self.generate(decode, request, None).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn hand_over(&mut self, decode: usize, prefill: usize, request: &GenerateRequest) -> Answer {
+        let prompt_tokens = request.prompt.len() as u64;
+        let end = match self.random.below(4) {
+            0 => self.random.below(prompt_tokens + 1),
+            _ if self.plan == Plan::Migrate => prompt_tokens,
+            _ => prompt_tokens - 1,
+        } as u32;
+        let leased = self.plan == Plan::Forget || self.random.percent(50);
+        let lease_ms = leased.then(|| self.random.between(5, 80) as u32);
+        let reserved = self.session(decode)?.caller.prep_recv(request, end, lease_ms).await;
+        let reserved = match reserved {
+            Ok(reserved) => reserved,
+            Err(error) => return self.failed(request, error),
+        };
+        match self.plan {
+            Plan::Forget => {
+                // Whoever is gone for good releases nothing.
+                std::mem::forget(reserved);
+                Some(Ended::Left)
+            }
+            Plan::NeverSent => self.generate(decode, request.clone(), Some((reserved, None))).await,
+            Plan::AtOnce => {
+                let range = self.range(&reserved);
+                let sending = self.session(prefill)?.caller.remote_send(request, &reserved, range);
+                let (session, mut stream) = (self.session(decode)?, self.check(request));
+                let mut events = match session.caller.start_generate(request.clone(), Some((reserved, None))) {
+                    Ok(events) => events,
+                    Err(error) => return self.failed(request, error),
+                };
+                tokio::select! {
+                    biased;
+                    answer = listen(&mut events, &mut stream) => return unless_cut(&session, answer),
+                    _sent = sending => {}
+                }
+                if self.random.percent(80) {
+                    events.expect_no_more();
+                }
+                unless_cut(&session, listen(&mut events, &mut stream).await)
+            }
+            Plan::InTurn | Plan::Migrate | Plan::Plain => {
+                let range = self.range(&reserved);
+                let sent = self.session(prefill)?.caller.remote_send(request, &reserved, range).await;
+                if self.plan == Plan::Migrate {
+                    return Some(sent.map_or_else(|error| Ended::Failed { error, hopeless: true }, |_| Ended::Served));
+                }
+                if self.random.percent(30) {
+                    self.clock.sleep(self.random.millis(1, 60)).await;
+                }
+                self.generate(decode, request.clone(), Some((reserved, sent.ok()))).await
+            }
+        }
+    }
+
+    /// What is missing, or from the prompt's start, as simple callers do; sometimes less than was asked for.
+    fn range(&mut self, reserved: &Reservation) -> TokenRange {
+        let begin = if self.random.percent(30) { 0 } else { reserved.matched };
+        let all = u64::from(reserved.end - begin);
+        let length = if self.random.percent(10) { self.random.below(all + 1) } else { all };
+        TokenRange::new(begin, begin + length as u32).unwrap_or_default()
+    }
+
+    async fn generate(
+        &mut self,
+        engine: usize,
+        request: GenerateRequest,
+        handoff: Option<(Reservation, Option<Sent>)>,
+    ) -> Answer {
+        let session = self.session(engine)?;
+        let mut stream = self.check(&request);
+        match session.caller.start_generate(request.clone(), handoff) {
+            Ok(mut events) => unless_cut(&session, listen(&mut events, &mut stream).await),
+            Err(error) => self.failed(&request, error),
+        }
+    }
+
+    fn failed(&self, request: &GenerateRequest, error: ServeError) -> Answer {
+        Some(Ended::Failed { error, hopeless: self.check(request).is_hopeless() })
+    }
+
+    fn check(&self, request: &GenerateRequest) -> Stream {
+        Stream::new(request.clone(), self.context_tokens)
+    }
+
+    fn session(&self, engine: usize) -> Option<Arc<Session>> {
+        lock(&self.sessions)[engine].clone()
+    }
+}
+
+/// A stream may just end only when its engine is gone.
+fn unless_cut(session: &Session, answer: Answer) -> Answer {
+    match answer {
+        None if session.open.is_alive() => Some(Ended::Wrong("the stream ended without an end".to_owned())),
+        answer => answer,
+    }
+}

@@ -1,0 +1,107 @@
+//! What happened, in numbers.
+
+use baton_core::EngineCounters;
+use baton_router::RouterCounters;
+
+use crate::book::ClientCounts;
+use crate::fabric::TransferCounts;
+use crate::router::Face;
+use crate::world::World;
+
+/// What happened, over one run or many. A simulation in which nothing happens proves nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub clients: ClientCounts,
+    pub engines: EngineCounters,
+    pub routers: RouterCounters,
+    pub transfers: TransferCounts,
+    pub faults: u64,
+}
+
+/// What those have counted who are no more.
+#[derive(Default)]
+pub(crate) struct Past {
+    pub(crate) engines: EngineCounters,
+    pub(crate) routers: RouterCounters,
+    pub(crate) faults: u64,
+}
+
+impl World {
+    pub(crate) fn totals(&self) -> Totals {
+        let mut engines = self.past.engines;
+        for process in self.processes.iter().flatten() {
+            engines.add(&process.report.counters);
+        }
+        Totals {
+            clients: self.book.counts(),
+            engines,
+            routers: self.router_counters(),
+            transfers: self.fabric.counts(),
+            faults: self.past.faults,
+        }
+    }
+
+    /// What routers have counted, those of earlier lives included.
+    fn router_counters(&self) -> RouterCounters {
+        let mut total = self.past.routers;
+        for peer in self.peers.iter().flatten() {
+            if let Face::Router { dispatcher, .. } = &peer.face {
+                total.add(&dispatcher.counters());
+            }
+        }
+        total
+    }
+}
+
+impl Totals {
+    pub fn add(&mut self, other: &Self) {
+        let (clients, theirs) = (&mut self.clients, &other.clients);
+        clients.served += theirs.served;
+        clients.refused += theirs.refused;
+        clients.failed += theirs.failed;
+        clients.busy += theirs.busy;
+        clients.cut_off += theirs.cut_off;
+        clients.left += theirs.left;
+        self.engines.add(&other.engines);
+        self.routers.add(&other.routers);
+        let (transfers, theirs) = (&mut self.transfers, &other.transfers);
+        transfers.taken += theirs.taken;
+        transfers.stale += theirs.stale;
+        transfers.withheld += theirs.withheld;
+        transfers.damaged += theirs.damaged;
+        transfers.unknown += theirs.unknown;
+        transfers.repeated += theirs.repeated;
+        transfers.out_of_order += theirs.out_of_order;
+        transfers.links_broken += theirs.links_broken;
+        self.faults += other.faults;
+    }
+}
+
+pub(crate) trait Sum {
+    fn add(&mut self, other: &Self);
+}
+
+impl Sum for EngineCounters {
+    fn add(&mut self, other: &Self) {
+        self.preemptions += other.preemptions;
+        self.evicted_pages += other.evicted_pages;
+        self.cached_tokens += other.cached_tokens;
+        self.handoffs_received += other.handoffs_received;
+        self.received_tokens += other.received_tokens;
+        self.handoffs_sent += other.handoffs_sent;
+        self.landing_timeouts += other.landing_timeouts;
+        self.leases_expired += other.leases_expired;
+        self.generated_tokens += other.generated_tokens;
+    }
+}
+
+impl Sum for RouterCounters {
+    fn add(&mut self, other: &Self) {
+        self.handoffs += other.handoffs;
+        self.handoffs_failed += other.handoffs_failed;
+        self.resumed.engine_lost += other.resumed.engine_lost;
+        self.resumed.failed += other.resumed.failed;
+        self.resumed.busy += other.resumed.busy;
+        self.resumed.draining += other.resumed.draining;
+    }
+}

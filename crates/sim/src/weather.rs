@@ -1,0 +1,251 @@
+//! What a seed decides before anything happens: who is there, how they are set up, and what will go wrong.
+
+use std::time::Duration;
+
+use baton_engine::EngineConfig;
+use baton_router::{RetryPolicy, Role};
+
+use crate::random::Random;
+
+pub(crate) struct Weather {
+    pub(crate) theme: Theme,
+    /// Of every engine: equal, so that a stream ends at the same place wherever it runs.
+    pub(crate) context_tokens: usize,
+    pub(crate) engines: Vec<EngineSetUp>,
+    pub(crate) routers: Vec<RouterSetUp>,
+    pub(crate) clients: u64,
+    pub(crate) scripts: u64,
+    /// Requests arrive and faults happen before this.
+    pub(crate) heals_at: Duration,
+    pub(crate) network: Network,
+    pub(crate) transfers: Transfers,
+    pub(crate) faults: u64,
+    /// Of tokens that engines compute, how many end in an error of the sequence.
+    pub(crate) sequence_failures_per_mille: u64,
+}
+
+/// What a seed has more of than others: rare meetings of two faults need many of both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Theme {
+    /// Nothing goes wrong, though there may be much to do.
+    Fair,
+    /// Something of everything.
+    Mixed,
+    /// Engines stop and go on, and routers do not wait for them.
+    Stops,
+    Crashes,
+    /// Links break and lag, blocks come damaged, late, twice and out of order.
+    BadLinks,
+    /// More requests than the pools have room for.
+    Crowd,
+}
+
+#[derive(Clone)]
+pub(crate) struct EngineSetUp {
+    pub(crate) role: Role,
+    pub(crate) pages: usize,
+    pub(crate) slots: usize,
+    pub(crate) config: EngineConfig,
+    pub(crate) step: Duration,
+    pub(crate) token: Duration,
+}
+
+#[derive(Clone)]
+pub(crate) struct RouterSetUp {
+    pub(crate) strategy: Strategy,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) max_in_flight: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Strategy {
+    RoundRobin,
+    LeastLoaded,
+    Disagg {
+        pd_balance_factor: f64,
+    },
+    /// The example of a router of one's own: one call after the other.
+    LongPromptsApart {
+        long_tokens: usize,
+    },
+}
+
+/// Of native sessions.
+#[derive(Clone, Copy)]
+pub(crate) struct Network {
+    pub(crate) loss_per_mille: u64,
+    late_per_mille: u64,
+}
+
+/// Of KV.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfers {
+    pub(crate) transport: Transport,
+    pub(crate) flip_per_mille: u64,
+    /// TCP does neither; a transport without its order may, and must do no harm.
+    pub(crate) repeat_per_mille: u64,
+    pub(crate) reorder_per_mille: u64,
+    late_per_mille: u64,
+    lag_per_mille: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Shm,
+    Tcp,
+}
+
+impl Weather {
+    pub(crate) fn of(random: &mut Random) -> Self {
+        use Theme::{BadLinks, Crashes, Crowd, Fair, Mixed, Stops};
+        let theme = random.pick(&[Fair, Mixed, Mixed, Stops, Stops, Crashes, BadLinks, Crowd]);
+        let context_tokens = random.between(64, 320) as usize;
+        let prefix_cache = random.percent(70);
+        let engines = roles(random)
+            .into_iter()
+            .map(|role| EngineSetUp::draw(role, theme, context_tokens, prefix_cache, random))
+            .collect();
+        let routers = (0..random.pick(&[1, 1, 2])).map(|_| RouterSetUp::draw(theme, random)).collect();
+        let (clients, faults) = match theme {
+            Fair => (random.between(8, 28), 0),
+            Crowd => (random.between(25, 60), random.below(2)),
+            Mixed | BadLinks => (random.between(8, 28), random.between(0, 5)),
+            Stops | Crashes => (random.between(8, 28), random.between(2, 8)),
+        };
+        Self {
+            theme,
+            context_tokens,
+            engines,
+            routers,
+            clients,
+            scripts: random.pick(&[0, 2, 6]),
+            heals_at: if theme == Crowd { random.millis(50, 200) } else { random.millis(100, 500) },
+            network: Network::draw(theme, random),
+            transfers: Transfers::draw(theme, random),
+            faults,
+            sequence_failures_per_mille: if theme == Mixed && random.percent(30) { 3 } else { 0 },
+        }
+    }
+
+    /// Whether an engine may fail a request for no reason of the request's own.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.faults == 0 && self.network.loss_per_mille == 0 && self.sequence_failures_per_mille == 0
+    }
+}
+
+/// Someone must generate.
+fn roles(random: &mut Random) -> Vec<Role> {
+    use Role::{Decode, Mixed, Prefill};
+    let fleets: [&[Role]; 8] = [
+        &[Prefill, Decode],
+        &[Prefill, Decode, Decode],
+        &[Prefill, Prefill, Decode],
+        &[Prefill, Prefill, Decode, Decode],
+        &[Mixed, Mixed],
+        &[Mixed],
+        &[Prefill, Decode, Mixed],
+        &[Mixed, Mixed, Mixed],
+    ];
+    fleets[random.index(fleets.len())].to_vec()
+}
+
+impl EngineSetUp {
+    fn draw(role: Role, theme: Theme, context_tokens: usize, prefix_cache: bool, random: &mut Random) -> Self {
+        let fits = context_tokens.div_ceil(32) as u64;
+        let config = EngineConfig {
+            prefix_cache,
+            step_tokens: random.pick(&[16, 48, 100, 512]),
+            max_running: random.between(1, 16) as usize,
+            max_waiting: random.between(6, 40) as usize,
+            landing_timeout: random.millis(10, 120),
+            delivery_timeout: random.millis(30, 300),
+            ..EngineConfig::default()
+        };
+        Self {
+            role,
+            pages: random.between(fits, fits + if theme == Theme::Crowd { 6 } else { 20 }) as usize,
+            slots: random.between(1, 12) as usize,
+            config,
+            step: random.micros(300, 2000),
+            token: random.micros(2, 30),
+        }
+    }
+}
+
+impl RouterSetUp {
+    fn draw(theme: Theme, random: &mut Random) -> Self {
+        let strategy = match random.below(8) {
+            0 => Strategy::RoundRobin,
+            1 => Strategy::LeastLoaded,
+            2 => Strategy::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
+            3..5 => Strategy::Disagg { pd_balance_factor: 0.0 },
+            _ => Strategy::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
+        };
+        let retry = RetryPolicy {
+            max_attempts: 16,
+            max_outage: Duration::from_secs(4),
+            max_busy: Duration::from_secs(1),
+            max_silence: if theme == Theme::Stops { random.millis(25, 150) } else { random.millis(150, 1500) },
+            first_backoff: Duration::from_millis(5),
+            max_backoff: Duration::from_millis(200),
+        };
+        Self { strategy, retry, max_in_flight: if random.percent(10) { 3 } else { 1000 } }
+    }
+}
+
+impl Network {
+    fn draw(theme: Theme, random: &mut Random) -> Self {
+        let bad = theme != Theme::Fair;
+        Self {
+            loss_per_mille: if bad && random.percent(30) { 3 } else { 0 },
+            late_per_mille: if bad && random.percent(50) { 30 } else { 0 },
+        }
+    }
+
+    pub(crate) fn calm(self) -> Self {
+        Self { loss_per_mille: 0, late_per_mille: 0 }
+    }
+
+    pub(crate) fn latency(&self, random: &mut Random) -> Duration {
+        if random.per_mille(self.late_per_mille) { random.millis(2, 60) } else { random.micros(20, 400) }
+    }
+}
+
+impl Transfers {
+    fn draw(theme: Theme, random: &mut Random) -> Self {
+        let chance = match theme {
+            Theme::Fair => 0,
+            Theme::BadLinks => 70,
+            _ => 30,
+        };
+        let mut sometimes = |per_mille: u64| if random.percent(chance) { per_mille } else { 0 };
+        Self {
+            flip_per_mille: sometimes(15),
+            repeat_per_mille: sometimes(40),
+            reorder_per_mille: sometimes(40),
+            late_per_mille: sometimes(40),
+            lag_per_mille: sometimes(80),
+            transport: random.pick(&[Transport::Shm, Transport::Tcp]),
+        }
+    }
+
+    pub(crate) fn calm(self) -> Self {
+        Self {
+            flip_per_mille: 0,
+            repeat_per_mille: 0,
+            reorder_per_mille: 0,
+            late_per_mille: 0,
+            lag_per_mille: 0,
+            transport: self.transport,
+        }
+    }
+
+    pub(crate) fn latency(&self, random: &mut Random) -> Duration {
+        if random.per_mille(self.late_per_mille) { random.millis(2, 100) } else { random.micros(20, 300) }
+    }
+
+    /// How long the sending thread takes to get to its next job.
+    pub(crate) fn lag(&self, random: &mut Random) -> Duration {
+        if random.per_mille(self.lag_per_mille) { random.millis(1, 60) } else { random.micros(2, 60) }
+    }
+}

@@ -1,0 +1,216 @@
+//! One native session's connection. Like TCP it delivers in order or breaks: a lost message is a lost connection, and the two
+//! ends may learn of that at very different times.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use baton_core::{EngineEvent, ServeError};
+use baton_engine::Outbox;
+use baton_protocol::{Command, CommandSink, StepReply};
+
+use crate::clock::{Clock, lock};
+use crate::happening::Happening;
+use crate::journal::Journal;
+use crate::mutation::Tamper;
+use crate::random::Random;
+use crate::weather::Network;
+use crate::world::Event;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct WireId(pub(crate) u64);
+
+pub(crate) struct Wire {
+    id: WireId,
+    clock: Arc<Clock>,
+    journal: Arc<Journal>,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: Random,
+    network: Network,
+    tamper: Tamper,
+    up: Direction<Command>,
+    down: Direction<StepReply>,
+    /// Nothing arrives any more, though the ends may not know.
+    cut: bool,
+}
+
+struct Direction<T> {
+    queue: VecDeque<T>,
+    /// When the newest message arrives: the next is not faster.
+    last_due: Duration,
+    /// Its sender's end is there.
+    open: bool,
+}
+
+impl<T> Default for Direction<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), last_due: Duration::ZERO, open: true }
+    }
+}
+
+impl Wire {
+    pub(crate) fn new(
+        id: WireId,
+        clock: Arc<Clock>,
+        journal: Arc<Journal>,
+        random: Random,
+        network: Network,
+        tamper: Tamper,
+    ) -> Arc<Self> {
+        let (up, down) = (Direction::default(), Direction::default());
+        let state = Mutex::new(State { random, network, tamper, up, down, cut: false });
+        Arc::new(Self { id, clock, journal, state })
+    }
+
+    /// The router's side.
+    fn send(&self, mut command: Command) -> Result<(), ServeError> {
+        let mut state = lock(&self.state);
+        if !state.up.open {
+            return Err(ServeError::engine("engine session: the peer closed the connection"));
+        }
+        self.journal.note(describe(self.id, &command));
+        if !state.tamper.lets_pass(&mut command) {
+            return Ok(());
+        }
+        // As on the real wire: the engine has the prompt already, with the reservation.
+        if let Command::Generate { request, reservation: Some(_) } = &mut command {
+            request.prompt = Arc::from([]);
+        }
+        if self.goes_through(&mut state) {
+            let due = state.due(self.clock.now(), |state| &mut state.up.last_due);
+            state.up.queue.push_back(command);
+            self.clock.at(due, Event::ToEngine(self.id));
+        }
+        Ok(())
+    }
+
+    /// The engine's side. `false` when it knows that nobody listens.
+    fn reply(&self, reply: StepReply) -> bool {
+        let mut state = lock(&self.state);
+        if state.down.open && self.goes_through(&mut state) {
+            let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
+            state.down.queue.push_back(reply);
+            self.clock.at(due, Event::ToRouter(self.id));
+        }
+        state.down.open
+    }
+
+    pub(crate) fn arrive_at_engine(&self) -> Option<Command> {
+        lock(&self.state).up.queue.pop_front()
+    }
+
+    pub(crate) fn arrive_at_router(&self) -> Option<StepReply> {
+        let mut state = lock(&self.state);
+        let mut reply = state.down.queue.pop_front()?;
+        state.tamper.change(&mut reply);
+        Some(reply)
+    }
+
+    /// What is on its way is lost; each end notices when it does.
+    pub(crate) fn cut(&self) {
+        let mut state = lock(&self.state);
+        self.cut_now(&mut state);
+    }
+
+    /// The engine's process is gone. What it said before still arrives, then the end.
+    pub(crate) fn engine_gone(&self) {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.down.open, false) && !state.cut {
+            let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
+            self.clock.at(due, Event::RouterSeesEnd(self.id));
+        }
+    }
+
+    /// The router's process is gone, or its end was closed.
+    pub(crate) fn router_gone(&self) {
+        let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.up.open, false) && !state.cut {
+            let due = state.due(self.clock.now(), |state| &mut state.up.last_due);
+            self.clock.at(due, Event::EngineSeesEnd(self.id));
+        }
+    }
+
+    /// From now on no message is lost.
+    pub(crate) fn calm(&self, network: Network) {
+        lock(&self.state).network = network;
+    }
+
+    fn goes_through(&self, state: &mut State) -> bool {
+        let loss = state.network.loss_per_mille;
+        if !state.cut && state.random.per_mille(loss) {
+            self.cut_now(state);
+        }
+        !state.cut
+    }
+
+    fn cut_now(&self, state: &mut State) {
+        if std::mem::replace(&mut state.cut, true) {
+            return;
+        }
+        self.journal.note(Happening::Cut(self.id));
+        state.up.queue.clear();
+        state.down.queue.clear();
+        for event in [Event::RouterSeesEnd(self.id), Event::EngineSeesEnd(self.id)] {
+            let late = state.random.percent(25);
+            let delay = if late { state.random.millis(20, 800) } else { state.random.micros(50, 2000) };
+            self.clock.after(delay, event);
+        }
+    }
+}
+
+impl State {
+    fn due(&mut self, now: Duration, last_due: impl Fn(&mut Self) -> &mut Duration) -> Duration {
+        let delay = self.network.latency(&mut self.random);
+        let due = (now + delay).max(*last_due(self));
+        *last_due(self) = due;
+        due
+    }
+}
+
+/// The router's end.
+#[derive(Clone)]
+pub(crate) struct Commands(pub(crate) Arc<Wire>);
+
+impl CommandSink for Commands {
+    fn send(&self, command: Command) -> Result<(), ServeError> {
+        self.0.send(command)
+    }
+}
+
+/// The engine's end.
+pub(crate) struct Replies(pub(crate) Arc<Wire>);
+
+impl Outbox for Replies {
+    fn deliver(&mut self, reply: StepReply) -> bool {
+        self.0.reply(reply)
+    }
+}
+
+fn describe(wire: WireId, command: &Command) -> Happening {
+    let (name, request) = match command {
+        Command::PrepRecv(_) => ("prep_recv", None),
+        Command::RemoteSend(_) => ("remote_send", None),
+        Command::Generate { reservation: None, .. } => ("generate", None),
+        Command::Generate { .. } => ("generate from a reservation", None),
+        Command::Release(_) => ("release", None),
+        Command::Abort(request) => ("abort", Some(*request)),
+        Command::AbortChoice { request, .. } => ("abort a choice", Some(*request)),
+    };
+    let (request, attempt) = command.opens().map_or((request, None), |(id, attempt)| (Some(id), Some(attempt)));
+    Happening::Command { wire, command: name, request, attempt }
+}
+
+pub(crate) fn describe_reply(wire: WireId, reply: &StepReply) -> Happening {
+    let name = |event: &EngineEvent| match event {
+        EngineEvent::Prompt(_) => "prompt",
+        EngineEvent::Token(_) => "token",
+        EngineEvent::Reserved(_) => "reserved",
+        EngineEvent::Sent(_) => "sent",
+        EngineEvent::Failed(_) => "failed",
+    };
+    let events = reply.events.iter().map(|event| (name(event), event.request(), event.attempt()));
+    Happening::Reply { wire, events: events.collect() }
+}
