@@ -194,7 +194,8 @@ def test_a_caller_that_is_killed_after_prep_recv_gives_the_pages_back(pair):
     """Nobody tells the engine: the lease runs out."""
     _, decode = pair
     settled(decode)
-    body = {"prompt": STORY + " The end.", "user": "doomed", "end": -1, "lease_ms": 700}
+    before = decode.metric("baton_leases_expired_total")
+    body = {"prompt": STORY + " The end.", "user": "doomed", "end": -1, "lease_ms": 3000}
     program = f"""
 import time, urllib.request
 url, body, headers = {decode.url + "/microserving/prep_recv"!r}, {json.dumps(body).encode()!r}, {decode.headers!r}
@@ -208,7 +209,6 @@ time.sleep(60)
             assert decode.call("/debug/audit")[1]["agrees"]
         finally:
             os.kill(caller.pid, signal.SIGKILL)
-    before = decode.metric("baton_leases_expired_total")
     settled(decode)
     assert decode.metric("baton_reservations") == 0
     assert decode.metric("baton_leases_expired_total") == before + 1
@@ -217,7 +217,7 @@ time.sleep(60)
 def test_a_moved_context_is_in_the_prefix_cache(pair, baton):
     prefill, decode = pair
     tokens = baton.tokens(STORY)[20:120]
-    body = {"prompt": tokens, "user": "moved", "end": len(tokens), "lease_ms": 200, "temperature": 0, "max_tokens": 8}
+    body = {"prompt": tokens, "user": "moved", "end": len(tokens), "lease_ms": 2000, "temperature": 0, "max_tokens": 8}
     reserved = call(decode, "prep_recv", body)
     assert reserved["prefix_matched_length"] == 0
     call(prefill, "remote_send", body, begin=0, kv_addr_info=reserved["kv_append_metadata"])

@@ -62,10 +62,7 @@ struct Routes {
 struct Calls {
     gateway: Arc<Gateway>,
     engine: Arc<dyn HostedEngine>,
-    /// Requests that are received for or generated here.
-    receiving: Arc<Names>,
-    /// Requests whose KV is computed here for another engine.
-    sending: Arc<Names>,
+    names: Arc<Names>,
 }
 
 impl LazyCard {
@@ -93,12 +90,8 @@ impl EngineFace {
         let fleet = Fleet::of_ready([(self.name.clone(), Role::Mixed, Arc::clone(&self.serving))]);
         let dispatcher = Dispatcher::new(Arc::new(fleet), Arc::new(LeastLoaded), DispatchConfig::default());
         let gateway = Arc::new(Gateway::new(card, Arc::new(dispatcher), self.config.clone()));
-        let calls = Arc::new(Calls {
-            gateway: Arc::clone(&gateway),
-            engine: Arc::clone(&self.calls),
-            receiving: Arc::default(),
-            sending: Arc::default(),
-        });
+        let calls =
+            Arc::new(Calls { gateway: Arc::clone(&gateway), engine: Arc::clone(&self.calls), names: Arc::default() });
         let all = routes::with_fallbacks(routes::openai(&gateway).merge(microserving(calls)));
         let guarded = |near| routes::counted(auth::guarded(all.clone(), &self.secret, near), Arc::clone(&gateway));
         Ok(Routes { near: guarded(true), far: guarded(false) })

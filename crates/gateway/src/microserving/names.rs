@@ -15,10 +15,20 @@ use crate::error::ApiError;
 /// Reservations that ran out are forgotten when there are so many.
 const MAX_NAMES: usize = 4096;
 
+/// All on one session of the engine, so that no two of its requests have the same id.
 #[derive(Default)]
 pub(super) struct Names {
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<Name, Known>>,
     next_request: AtomicU64,
+}
+
+/// An engine may be on both sides of the same request: a router may let it send to itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Name {
+    /// KV is received for it here, and it is generated here.
+    Receiving(String),
+    /// Its KV is computed here for whoever receives it.
+    Sending(String),
 }
 
 struct Known {
@@ -36,14 +46,14 @@ enum Stage {
 /// A call that is being answered. Dropping it frees the name or, if a reservation is still in it, keeps that.
 pub(super) struct Turn {
     names: Arc<Names>,
-    name: Option<String>,
+    name: Option<Name>,
     pub(super) request: RequestId,
     reservation: Option<Reservation>,
 }
 
 impl Names {
     /// Whatever was reserved under this name is in the turn. Without a name there is nothing to collide with.
-    pub(super) fn enter(self: &Arc<Self>, name: Option<String>) -> Result<Turn, ApiError> {
+    pub(super) fn enter(self: &Arc<Self>, name: Option<Name>) -> Result<Turn, ApiError> {
         let Some(name) = name else { return Ok(self.turn(None, self.fresh(), None)) };
         let mut known = self.lock();
         let (request, reservation) = match known.remove(&name) {
@@ -66,14 +76,15 @@ impl Names {
     }
 
     /// For a new reservation. One whose lease may have ended is in the turn: only the engine knows.
-    pub(super) fn enter_anew(self: &Arc<Self>, name: String) -> Result<Turn, ApiError> {
+    pub(super) fn enter_anew(self: &Arc<Self>, user: String) -> Result<Turn, ApiError> {
+        let name = Name::Receiving(user);
         if self.lock().get(&name).is_some_and(|known| !known.stage.has_run_out()) {
             return Err(in_flight(&name));
         }
         self.enter(Some(name))
     }
 
-    fn turn(self: &Arc<Self>, name: Option<String>, request: RequestId, reservation: Option<Reservation>) -> Turn {
+    fn turn(self: &Arc<Self>, name: Option<Name>, request: RequestId, reservation: Option<Reservation>) -> Turn {
         Turn { names: Arc::clone(self), name, request, reservation }
     }
 
@@ -81,7 +92,7 @@ impl Names {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,8 +131,9 @@ impl Drop for Turn {
     }
 }
 
-fn in_flight(name: &str) -> ApiError {
-    let message = format!("the request {name:?} is in flight here already");
+fn in_flight(name: &Name) -> ApiError {
+    let (Name::Receiving(user) | Name::Sending(user)) = name;
+    let message = format!("the request {user:?} is in flight here already");
     ApiError { status: StatusCode::CONFLICT, ..ApiError::invalid("user", message) }
 }
 
@@ -144,8 +156,8 @@ mod tests {
         }
     }
 
-    fn name() -> Option<String> {
-        Some("a".to_owned())
+    fn name() -> Option<Name> {
+        Some(Name::Receiving("a".to_owned()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -154,7 +166,9 @@ mod tests {
         let (names, reservations) = (Arc::new(Names::default()), Reservations(released));
         let turn = names.enter_anew("a".into()).unwrap();
         assert_eq!(names.enter(name()).err().unwrap().status, 409, "being answered");
-        assert!(names.enter(Some("b".into())).is_ok() && names.enter(None).is_ok());
+        for other in [Some(Name::Receiving("b".into())), Some(Name::Sending("a".into())), None] {
+            assert_ne!(names.enter(other).unwrap().request, turn.request);
+        }
 
         let request = turn.request;
         turn.keep(reservations.make(1), LEASE);
@@ -190,7 +204,7 @@ mod tests {
             names.enter_anew(at.to_string()).unwrap().keep(reservations.make(at), LEASE);
         }
         assert_eq!(names.enter(name()).err().unwrap().status, 429);
-        assert!(names.enter(Some("7".into())).is_ok(), "known already");
+        assert!(names.enter(Some(Name::Receiving("7".into()))).is_ok(), "known already");
         tokio::time::advance(LEASE).await;
         assert!(names.enter(name()).is_ok());
         assert_eq!(names.lock().len(), 0);

@@ -38,7 +38,7 @@ pub(super) async fn prep_recv(State(calls): State<Arc<Calls>>, body: Body) -> Re
     let prompt = completion.prompt_to_compute(&calls.gateway).await?;
     let end = position("end", end, prompt.len())?;
 
-    let turn = calls.receiving.enter_anew(user)?;
+    let turn = calls.names.enter_anew(user)?;
     let reservation = calls.engine.prep_recv_leased(&bare_request(turn.request, prompt), end, lease).await?;
     let metadata = Metadata::new(calls.gateway.card.tokenizer.id(), &reservation);
     let prepared = Prepared { kv_append_metadata: metadata.to_text()?, prefix_matched_length: reservation.matched };

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::Calls;
 use super::call::{Call, bare_request, position};
 use super::metadata::Metadata;
+use super::names::Name;
 use crate::body;
 use crate::error::ApiError;
 
@@ -32,7 +33,7 @@ pub(super) async fn remote_send(State(calls): State<Arc<Calls>>, body: Body) -> 
     let range = TokenRange::new(begin, end)
         .ok_or_else(|| ApiError::invalid("begin", format!("begin is {begin}, behind end, which is {end}")))?;
 
-    let turn = calls.sending.enter(user)?;
+    let turn = calls.names.enter(user.map(Name::Sending))?;
     let request = bare_request(turn.request, prompt);
     let sent = calls.engine.remote_send(&request, &metadata.destination(), range).await?;
     metadata.check_taken(range, sent)?;

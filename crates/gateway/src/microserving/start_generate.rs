@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Calls;
 use super::call::{Call, position};
+use super::names::Name;
 use crate::answer::answer;
 use crate::body;
 use crate::completions::TextCompletion;
@@ -25,7 +26,7 @@ pub(super) async fn start_generate(State(calls): State<Arc<Calls>>, body: Body) 
     let prompts = completion.prompts(&calls.gateway).await?;
     let begin = position("begin", begin, prompts[0].tokens.len())?;
 
-    let mut turn = calls.receiving.enter(user)?;
+    let mut turn = calls.names.enter(user.map(Name::Receiving))?;
     let (id, reservation) = (turn.request, turn.take_reservation());
     let shape = TextCompletion { logprobs: completion.logprobs.is_some() };
     let job = completion.into_job(prompts, arrived, Box::new((permit, turn)));

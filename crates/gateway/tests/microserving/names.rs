@@ -65,7 +65,7 @@ async fn whoever_hangs_up_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_caller_that_never_comes_back_loses_its_lease() {
     let decode = Setup::default().start().await;
-    let body = with(&completion(STORY), json!({"user": "gone", "end": -1, "lease_ms": 150}));
+    let body = with(&completion(STORY), json!({"user": "gone", "end": -1, "lease_ms": 1000}));
     decode.ask("/microserving/prep_recv", &body).await;
     assert!(decode.handle.report().load.reserved_pages > 0);
     assert_eq!(decode.get("/debug/audit").await.json()["reservations"], 1);

@@ -76,6 +76,21 @@ async fn generation_may_be_started_before_the_kv_is_sent() {
 }
 
 #[tokio::test]
+async fn an_engine_may_send_to_itself() {
+    let node = Setup::default().start().await;
+    let expected = text(&Setup::default().start().await.post("/v1/completions", &completion(STORY)).await);
+    let body = with(&completion(STORY), json!({"user": "self"}));
+    let prepared = node.ask("/microserving/prep_recv", &with(&body, json!({"end": -1}))).await;
+    let started = with(&body, json!({"begin": -1})).to_string();
+    let mut answer = Connection::open(node.address, "POST", "/microserving/start_generate", started.as_bytes()).await;
+    eventually("the request waits for KV", async || node.handle.report().load.waiting == 1).await;
+    let send = json!({"begin": 0, "end": -1, "kv_addr_info": prepared["kv_append_metadata"]});
+    node.ask("/microserving/remote_send", &with(&body, send)).await;
+    assert_eq!(text(&answer.read_to_end().await), expected);
+    node.check_all_given_back().await;
+}
+
+#[tokio::test]
 async fn every_split_gives_the_same_text() {
     let (prefill, decode) = (Setup::default().start().await, Setup::default().start().await);
     let ids = prefill.tokens(STORY).await;
@@ -104,7 +119,7 @@ async fn kv_that_is_sent_and_not_used_ends_up_in_the_prefix_cache() {
     let ids = prefill.tokens(STORY).await;
     let body = completion(json!(ids));
     let expected = text(&prefill.post("/v1/completions", &body).await);
-    let moved = with(&body, json!({"user": "moved", "end": ids.len(), "lease_ms": 100}));
+    let moved = with(&body, json!({"user": "moved", "end": ids.len(), "lease_ms": 2000}));
     let prepared = decode.ask("/microserving/prep_recv", &moved).await;
     let send = json!({"begin": prepared["prefix_matched_length"], "kv_addr_info": prepared["kv_append_metadata"]});
     prefill.ask("/microserving/remote_send", &with(&moved, send)).await;
