@@ -1,4 +1,4 @@
-"""Engines without a model: their time, their faults, and the protocols of other projects, as routers would speak them."""
+"""Engines without a model: their time, their faults, and other projects' protocols as their routers speak them."""
 import json
 import random
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deployment import BINARY
+from deployment import BINARY, free_port, serve
 
 REMOTE_DECODE = {
     "do_remote_decode": True,
@@ -62,34 +62,144 @@ class Engine:
 
 
 @contextmanager
-def engine(tmp_path: Path, *flags: str):
-    log = tmp_path / f"engine-{random.getrandbits(32)}.log"
+def running(tmp_path: Path, *command: str):
+    log = tmp_path / f"{command[0]}-{random.getrandbits(32)}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen([BINARY, "engine", *flags], stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([BINARY, *command], stdout=out, stderr=subprocess.STDOUT)
     try:
-        yield Engine(process, log)
+        yield process, log
     finally:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise AssertionError(f"the engine did not stop:\n{log.read_text()}") from None
+            raise AssertionError(f"{command[0]} did not stop:\n{log.read_text()}") from None
+
+
+@contextmanager
+def engine(tmp_path: Path, *flags: str):
+    with running(tmp_path, "engine", *flags) as (process, log):
+        yield Engine(process, log)
+
+
+@contextmanager
+def router(tmp_path: Path, *flags: str):
+    port = free_port()
+    with running(tmp_path, "router", "--router-port", str(port), *flags) as (process, log):
+        gateway = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        deadline = time.monotonic() + 30
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            try:
+                if gateway.get("/ready").status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+        yield gateway
 
 
 @pytest.fixture
 def start(tmp_path):
-    with ExitStack() as running:
+    with ExitStack() as started:
 
         def start(dialect: str, mock: str = "", role: str | None = None) -> Engine:
             flags = [f"--mock={mock}", "--dialect", dialect, *(["--mock-role", role] if role else [])]
-            return running.enter_context(engine(tmp_path, *flags, "--bootstrap-port", "0"))
+            return started.enter_context(engine(tmp_path, *flags, "--bootstrap-port", "0"))
 
         yield start
 
 
 def ids(seed: int, count: int) -> list[int]:
     return [random.Random(seed).randrange(3, 4000) for _ in range(count)]
+
+
+# --- Baton's own protocol
+
+SECRET = "of-the-mocks"
+
+
+@pytest.fixture
+def native(tmp_path, monkeypatch):
+    """Starts mocks that speak Baton's own protocol, and routers over them."""
+    monkeypatch.setenv("BATON_SECRET", SECRET)
+    with ExitStack() as started:
+
+        def mock(options: str = "", *flags: str) -> Engine:
+            return started.enter_context(engine(tmp_path, f"--mock={options}", *flags))
+
+        def over(*engines: tuple[Engine, str]) -> httpx.Client:
+            flags = [f"--engine={mock.url}={role}" for mock, role in engines]
+            return started.enter_context(router(tmp_path, *flags))
+
+        yield mock, over
+
+
+def texts(answer: dict) -> list[str]:
+    return [choice["text"] for choice in answer["choices"]]
+
+
+def completion(gateway: httpx.Client, **fields) -> dict:
+    body = {"model": "mock", "temperature": 0, "max_tokens": 12} | fields
+    response = gateway.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def total(gateway: httpx.Client, name: str) -> float:
+    """Over all engines."""
+    lines = re.findall(rf"^{name}(?:{{.*}})? (\S+)$", gateway.get("/metrics").text, re.M)
+    assert lines, f"no metric {name}"
+    return sum(map(float, lines))
+
+
+def test_an_engine_answers_by_itself(native):
+    mock, _ = native
+    alone = mock("prefill-ms=200,decode-ms=20")
+    alone.http.headers["authorization"] = f"Bearer {SECRET}"
+    times = [at for at, _ in alone.events({"prompt": ids(1, 300), "max_tokens": 20})]
+    check_times(times, 0.2, 0.02)
+    assert texts(alone.answer({"prompt": "Once upon a time", "max_tokens": 9}))[0].strip()
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    assert alone.answer(chat, "/v1/chat/completions")["usage"]["completion_tokens"] == 9
+    scored = alone.answer({"prompt": ids(2, 20), "max_tokens": 3, "logprobs": 2})["choices"][0]["logprobs"]
+    assert len(scored["token_logprobs"]) == 3 and all(-1 < logprob < 0 for logprob in scored["token_logprobs"])
+
+
+def test_a_pair_hands_over_and_says_what_one_engine_says(native):
+    mock, over = native
+    whole = over((mock(), "mixed"))
+    pair = over((mock("prefill-ms=100"), "prefill"), (mock("decode-ms=10"), "decode"))
+    for prompt in ["Once upon a time", ids(3, 40), ids(4, 3000)]:
+        assert texts(completion(pair, prompt=prompt)) == texts(completion(whole, prompt=prompt))
+    assert total(pair, "baton_handoffs_received_total") == 3 and total(pair, "baton_kv_checksum_failures_total") == 0
+    started = time.monotonic()
+    completion(pair, prompt=ids(5, 1000), max_tokens=1)
+    # Prefill on one engine, the last prompt token on the other.
+    assert 0.11 <= time.monotonic() - started < 0.3
+
+
+def test_streams_outlive_failing_engines(native):
+    mock, over = native
+    whole = over((mock(), "mixed"))
+    options = ["error-rate=0.3,error-after-tokens=3,seed=1", "crash-after-tokens=40", ""]
+    shaky = over(*((mock(option), "mixed") for option in options))
+    for seed in range(20):
+        prompt = ids(100 + seed, 50)
+        assert texts(completion(shaky, prompt=prompt)) == texts(completion(whole, prompt=prompt))
+    assert total(shaky, "baton_resumed_total") > 1
+
+
+def test_serve_runs_fleets_of_mocks(tmp_path):
+    mocks = ["--model-lib", "mock", "--mock", "prefill-ms=100,decode-ms=10"]
+    with serve(tmp_path, *mocks, "--prefill", "2", "--decode", "2") as fleet:
+        long = {"prompt": ids(6, 5000), "max_tokens": 11, "model": "storyteller-11m", "ignore_eos": True}
+        started = time.monotonic()
+        status, answer = fleet.call("/v1/completions", long)
+        took = time.monotonic() - started
+        assert status == 200 and answer["usage"]["completion_tokens"] == 11, answer
+        assert 0.21 <= took < 0.4, took
 
 
 # --- time
@@ -110,7 +220,8 @@ def check_times(seconds: list[float], first: float, every: float):
 def test_two_hundred_ms_to_the_first_token_and_twenty_between(start, dialect, path, prompt):
     mock = start(dialect, "prefill-ms=200,decode-ms=20")
     events = list(mock.events(prompt | {"max_tokens": 20}, path))
-    tokens = [at for at, event in events if event["choices"][0].get("text") or event["choices"][0].get("delta", {}).get("content")]
+    choices = [(at, event["choices"][0]) for at, event in events]
+    tokens = [at for at, choice in choices if choice.get("text") or choice.get("delta", {}).get("content")]
     assert len(tokens) == 20
     check_times(tokens, 0.2, 0.02)
     assert events[-1][1]["choices"][0]["finish_reason"] == "length"
@@ -119,7 +230,7 @@ def test_two_hundred_ms_to_the_first_token_and_twenty_between(start, dialect, pa
 # --- vLLM
 
 
-def two_legs(prefill: Engine, decode: Engine, body: dict, request_id="r-1", path="/v1/completions") -> tuple[dict, dict]:
+def two_legs(prefill: Engine, decode: Engine, body: dict, request_id="r-1", path="/v1/completions"):
     """As public routers send them. (the object of the first leg, the answer to the second)"""
     first = body | {"model": "mock", "stream": False, "max_tokens": 1, "kv_transfer_params": REMOTE_DECODE}
     response = prefill.post(path, first, **{"x-request-id": request_id})
@@ -140,7 +251,8 @@ def test_vllm_legs_give_what_one_engine_gives(start):
         assert params["remote_num_tokens"] == whole["usage"]["prompt_tokens"]
     assert prefill.count("mock_kv_taken_total") == 3
     chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
-    assert two_legs(prefill, decode, chat, path="/v1/chat/completions")[1]["choices"] == alone.answer(chat, "/v1/chat/completions")["choices"]
+    path = "/v1/chat/completions"
+    assert two_legs(prefill, decode, chat, path=path)[1]["choices"] == alone.answer(chat, path)["choices"]
 
 
 def test_vllm_kv_is_good_for_one_request_of_its_prompt(start):
@@ -196,9 +308,11 @@ def test_vllm_says_what_a_router_asks(start):
     assert mock.http.get("/health").status_code == 200
     (card,) = mock.http.get("/v1/models").json()["data"]
     assert card["id"] == "mock"
-    events = [event for _, event in mock.events({"prompt": "a", "max_tokens": 2, "stream_options": {"include_usage": True}})]
+    body = {"prompt": "a", "max_tokens": 2, "stream_options": {"include_usage": True}}
+    events = [event for _, event in mock.events(body)]
     assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 2
-    for body, status in [(b"{", 400), (b'{"prompt": []}', 400), (b'{"prompt": [9999999]}', 400), (b'{"model": "x", "prompt": "a"}', 404)]:
+    bad = [b"{", b'{"prompt": []}', b'{"prompt": [9999999]}']
+    for body, status in [*((body, 400) for body in bad), (b'{"model": "x", "prompt": "a"}', 404)]:
         response = mock.http.post("/v1/completions", content=body)
         assert response.status_code == status and response.json()["error"]["code"] == status
     two = mock.answer({"prompt": [ids(1, 5), ids(2, 5)], "n": 2, "max_tokens": 4})["choices"]
@@ -208,7 +322,7 @@ def test_vllm_says_what_a_router_asks(start):
 # --- SGLang
 
 
-def both_legs(prefill: Engine, decode: Engine, body: dict, room, path="/v1/completions", delay_s=0.0) -> list[httpx.Response]:
+def both_legs(prefill: Engine, decode: Engine, body: dict, room, path="/v1/completions", delay_s=0.0):
     """The same body to both at the same time; `delay_s` > 0 sends the decode leg later, < 0 the prefill leg."""
     port = prefill.port("bootstrap on")
     body = body | {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": room}
@@ -259,7 +373,8 @@ def test_sglang_streams_from_the_decode_engine(start):
     prefill = start("sglang", "prefill-ms=200", role="prefill")
     decode = start("sglang", "decode-ms=20", role="decode")
     port = prefill.port("bootstrap on")
-    body = {"prompt": ids(8, 40), "max_tokens": 10, "bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 1}
+    room = {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 1}
+    body = {"prompt": ids(8, 40), "max_tokens": 10} | room
     leg = threading.Thread(target=prefill.post, args=("/v1/completions", body))
     leg.start()
     times = [at for at, _ in decode.events(body)]

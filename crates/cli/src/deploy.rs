@@ -9,7 +9,7 @@ use baton_gateway::{Gateway, GatewayConfig};
 use baton_launcher::{
     Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, launch,
 };
-use baton_model::{ModelFiles, ModelSource};
+use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
 use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -18,6 +18,7 @@ use crate::banner::Banner;
 use crate::card::model_card;
 use crate::config::RouterConfig;
 use crate::failure::Failure;
+use crate::mock;
 use crate::router_options::RouterMode;
 
 /// Longest a loading engine may be silent; it announces every percent of its weights.
@@ -45,6 +46,9 @@ pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Re
 }
 
 pub(crate) fn open_model(name: &str) -> Result<ModelFiles, Failure> {
+    if name == mock::NAME {
+        return Ok(open_model(DEFAULT_MODEL)?.renamed(name));
+    }
     let source = ModelSource::resolve(name).map_err(Failure::user)?;
     ModelFiles::open(&source).map_err(Failure::user)
 }

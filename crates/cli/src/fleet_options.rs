@@ -7,6 +7,8 @@ use baton_router::Role;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use crate::failure::Failure;
+
 /// Engines of `baton serve`: so many of each kind, or one by one.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -35,6 +37,10 @@ pub(crate) struct FleetOptions {
     /// What engines compute with [default: auto]
     #[arg(long, value_name = "BACKEND")]
     pub(crate) model_lib: Option<ModelLib>,
+
+    /// Engines without a model, of this speed and with these faults: --model-lib mock with options (docs/mock.md)
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    pub(crate) mock: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -49,6 +55,16 @@ pub(crate) enum ModelLib {
 }
 
 impl FleetOptions {
+    /// The options of mocks, if engines are mocks.
+    pub(crate) fn mock(&self) -> Result<Option<&str>, Failure> {
+        match (&self.mock, self.model_lib) {
+            (Some(_), Some(ModelLib::Auto | ModelLib::Cpu)) => Err(Failure::user("--mock is for --model-lib mock")),
+            (Some(options), _) => Ok(Some(options)),
+            (None, Some(ModelLib::Mock)) => Ok(Some("")),
+            (None, _) => Ok(None),
+        }
+    }
+
     /// What is missing here is taken from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
@@ -58,6 +74,7 @@ impl FleetOptions {
             endpoint_hosts: self.endpoint_hosts.or(other.endpoint_hosts),
             endpoint_num_gpus: self.endpoint_num_gpus.or(other.endpoint_num_gpus),
             model_lib: self.model_lib.or(other.model_lib),
+            mock: self.mock.or(other.mock),
         }
     }
 }

@@ -8,16 +8,16 @@ use baton_launcher::{Screen, Shutdown, Stage};
 use baton_mock::{
     Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
 };
-use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
 use baton_text::Tokenizer;
 
 use crate::byte_size::ByteSize;
+use crate::deploy::open_model;
 use crate::failure::Failure;
 use crate::near_match::near_matches;
 use crate::options::{DialectOption, EngineArgs, EngineOptions, FabricMode, MockRole};
 
-/// What a mock is called unless it stands in for a model.
-const NAME: &str = "mock";
+/// What a mock is called unless it stands in for a model; its tokenizer is the default model's.
+pub(crate) const NAME: &str = "mock";
 /// Two million tokens: more than any load that one machine makes.
 const KV_PAGES: usize = 1 << 16;
 
@@ -75,7 +75,7 @@ pub(crate) fn run_dialect(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     runtime.block_on(async {
         let server = DialectServer::bind(args.listen, config, Arc::new(vocabulary)).await;
-        let server = server.map_err(|error| Failure::user(format!("cannot listen on {}: {error}", args.listen)))?;
+        let server = server.map_err(Failure::user)?;
         let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
         if let Some(bootstrap) = server.bootstrap_address() {
             screen.print(&format!("bootstrap on {bootstrap}\n"));
@@ -89,7 +89,7 @@ pub(crate) fn run_dialect(
     })
 }
 
-fn parse(mock: &str) -> Result<MockConfig, Failure> {
+pub(crate) fn parse(mock: &str) -> Result<MockConfig, Failure> {
     mock.parse().map_err(|error| {
         let failure = Failure::user(&error);
         match error {
@@ -105,8 +105,7 @@ fn parse(mock: &str) -> Result<MockConfig, Failure> {
 
 /// The name and the tokens of the model it stands in for.
 fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabulary), Failure> {
-    let source = ModelSource::resolve(model.unwrap_or(DEFAULT_MODEL)).map_err(Failure::user)?;
-    let files = ModelFiles::open(&source).map_err(Failure::user)?;
+    let files = open_model(model.unwrap_or(NAME))?;
     let tokenizer = Tokenizer::from_json(files.tokenizer().map_err(Failure::user)?).map_err(Failure::user)?;
     let tokens = tokenizer.vocabulary();
     let size = config.shape.vocab.unwrap_or(files.decoder().map_err(Failure::user)?.vocab as u32);
@@ -117,7 +116,7 @@ fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabul
     };
     let vocabulary = Vocabulary::new(size, (0..tokens.len() as u32).filter_map(visible))
         .ok_or_else(|| Failure::user("no token of this tokenizer is a word"))?;
-    Ok((model.map_or_else(|| NAME.to_owned(), |_| files.name().to_owned()), vocabulary))
+    Ok((files.name().to_owned(), vocabulary))
 }
 
 fn kv_pages(options: &EngineOptions, config: &MockConfig) -> usize {

@@ -8,6 +8,7 @@ use baton_protocol::Secret;
 use crate::config::RouterConfig;
 use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
 use crate::failure::Failure;
+use crate::mock;
 use crate::router_options::RouterArgs;
 use crate::secret::{SecretOptions, needs_secret};
 use crate::topology::Topology;
@@ -37,7 +38,11 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
     };
     let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
     let files = model(args.model.as_deref(), &answers)?;
-    let context_tokens = files.decoder().map_err(Failure::user)?.max_context;
+    // Engines that run know how much they can hold.
+    let context_tokens = match answers.is_empty() {
+        true => files.decoder().map_err(Failure::user)?.max_context,
+        false => usize::MAX,
+    };
     deploy(Blueprint { config, mode: topology.mode, files, context_tokens, engines: plan, answers }, screen).await
 }
 
@@ -54,7 +59,7 @@ fn model(named: Option<&str>, answers: &[(String, EngineInfo)]) -> Result<ModelF
     let served = answers.first().map(|(_, info)| info.model.as_str()).unwrap_or_default();
     match named {
         Some(name) => open_model(name),
-        None if bundled_names().any(|bundled| bundled == served) => open_model(served),
+        None if served == mock::NAME || bundled_names().any(|bundled| bundled == served) => open_model(served),
         None => {
             let failure = Failure::user(format!("engines serve {served:?}, whose tokenizer is not in this binary"));
             Err(failure.hint("name its directory: baton router path/to/model --engine …"))

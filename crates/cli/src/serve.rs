@@ -11,8 +11,8 @@ use crate::config::{RouterConfig, check, engine_size};
 use crate::config_file;
 use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
 use crate::failure::Failure;
-use crate::fleet_options::ModelLib;
 use crate::machine;
+use crate::mock;
 use crate::options::{EngineOptions, ServeOptions};
 use crate::secret::{SecretOptions, needs_secret};
 use crate::sizing::{EngineSize, Machine};
@@ -33,15 +33,20 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     check(&options.engine)?;
     let model = options.model.unwrap_or_else(|| DEFAULT_MODEL.to_owned());
     let files = open_model(&model)?;
+    let mut decoder = files.decoder().map_err(Failure::user)?;
+    let mock = options.fleet.mock()?.map(str::to_owned);
+    if let Some(options) = &mock {
+        decoder.max_context = mock::parse(options)?.shape.context_tokens as usize;
+    }
 
     let places: Vec<_> = topology.engines.iter().map(Place::find).collect();
     let secret = secret(&options.secret, &places)?;
     let own = OwnEngines {
         model,
-        decoder: files.decoder().map_err(Failure::user)?,
+        decoder,
         machine: Machine { cores: machine::cores(), memory: machine::memory() },
         number: places.iter().filter(|place| matches!(place, Place::Here(_))).count(),
-        lib: options.fleet.model_lib.unwrap_or_default(),
+        mock,
         auth: !secret.is_none(),
         options: options.engine,
     };
@@ -113,7 +118,8 @@ struct OwnEngines {
     machine: Machine,
     /// That share it.
     number: usize,
-    lib: ModelLib,
+    /// Options, when they are mocks.
+    mock: Option<String>,
     auth: bool,
     options: EngineOptions,
 }
@@ -130,7 +136,7 @@ impl OwnEngines {
         arguments.extend([format!("--name={}", seat.name), format!("--listen={listen}")]);
         arguments.push(format!("--no-engine-auth={}", !self.auth));
         arguments.extend(size.flags());
-        arguments.extend((self.lib == ModelLib::Mock).then(|| "--mock=".to_owned()));
+        arguments.extend(self.mock.as_ref().map(|options| format!("--mock={options}")));
         arguments.extend(["--".to_owned(), self.model.clone()]);
         arguments.into_iter().map(OsString::from).collect()
     }

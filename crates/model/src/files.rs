@@ -53,6 +53,12 @@ impl ModelFiles {
         &self.name
     }
 
+    /// Under another name, for whoever borrows these files.
+    #[must_use]
+    pub fn renamed(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
     /// The decoder as config.json describes it. The weights may be of another [`Dtype`](crate::Dtype) than it says.
     pub fn decoder(&self) -> Result<DecoderSpec, ModelError> {
         architecture::find(&self.config)?.decoder(&self.config)

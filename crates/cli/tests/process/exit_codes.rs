@@ -92,10 +92,17 @@ fn mistyped_mock_options_are_named() {
         ("decode-ms=fast", "error: mock option decode-ms must be a number from 0 to 3600000, not \"fast\""),
         ("some/model", "error: \"some/model\" is not a mock option"),
     ] {
-        let output = run(&["engine", "--mock", mock]);
-        assert_eq!(output.status.code(), Some(2), "{mock}");
-        assert!(stderr(&output).contains(message), "{mock}: {}", stderr(&output));
+        for command in ["engine", "serve"] {
+            let output = run(&[command, "--mock", mock]);
+            assert_eq!(output.status.code(), Some(2), "{command} {mock}");
+            assert!(stderr(&output).contains(message), "{command} {mock}: {}", stderr(&output));
+        }
     }
+    let output = run(&["serve", "--mock", "decode-ms=1", "--model-lib", "cpu"]);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(2), "error: --mock is for --model-lib mock\n".to_owned())
+    );
 }
 
 #[test]

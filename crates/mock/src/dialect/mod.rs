@@ -106,12 +106,12 @@ impl DialectEngine {
 
 impl DialectServer {
     pub async fn bind(listen: SocketAddr, config: DialectConfig, vocabulary: Arc<Vocabulary>) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen).await?;
-        let host: IpAddr = listen.ip();
-        let side_channel = TcpListener::bind((host, 0)).await?;
+        let host = listen.ip();
+        let listener = bind(listen).await?;
+        let side_channel = bind(SocketAddr::new(host, 0)).await?;
         let needs_bootstrap = config.dialect == Dialect::Sglang && config.role == Some(Role::Prefill);
         let bootstrap = match needs_bootstrap {
-            true => Some(TcpListener::bind((host, config.bootstrap_port)).await?),
+            true => Some(bind(SocketAddr::new(host, config.bootstrap_port)).await?),
             false => None,
         };
         let engine = Arc::new(DialectEngine {
@@ -155,4 +155,10 @@ impl DialectServer {
             bootstrapping,
         );
     }
+}
+
+/// An error says which address it is about: there are several.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
 }
