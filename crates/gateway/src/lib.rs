@@ -7,7 +7,7 @@
 //!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
-//! [`microserving`] puts the same in front of a single engine, beside the calls that routers make. This crate is the only
+//! `microserving` puts the same in front of a single engine, beside the calls that routers make. This crate is the only
 //! place where an error has a status code.
 
 mod answer;

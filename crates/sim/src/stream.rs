@@ -75,7 +75,9 @@ impl Stream {
     fn fail(&self, error: ServeError) -> Result<Heard, String> {
         let poisoned = self.at_poison();
         match (error.fault, error.retry) {
-            (Fault::Caller | Fault::Conflict, _) if !self.too_long => Err(format!("blamed for what was right: {error}")),
+            (Fault::Caller | Fault::Conflict, _) if !self.too_long => {
+                Err(format!("blamed for what was right: {error}"))
+            }
             (Fault::Engine, Retry::Never) if !poisoned => Err(format!("given up without need: {error}")),
             _ => Ok(Heard::Failed(error)),
         }
