@@ -78,7 +78,7 @@ pub(crate) struct Stats {
     pub(crate) p95: f64,
     pub(crate) p99: f64,
     pub(crate) max: f64,
-    /// Values at [`CURVE`]'s shares: the distribution to draw.
+    /// Values at `CURVE`'s shares: the distribution to draw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) curve: Vec<f64>,
 }
