@@ -23,9 +23,9 @@ def free_port() -> int:
 
 
 class Deployment:
-    def __init__(self, process: subprocess.Popen, port: int, log: Path, secret: str | None = None):
-        self.process, self.port, self.log, self.secret = process, port, log, secret
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, process: subprocess.Popen, address: str, log: Path, secret: str | None = None):
+        self.process, self.address, self.log, self.secret = process, address, log, secret
+        self.port, self.url = int(address.rpartition(":")[2]), f"http://{address}"
         self.headers = {"content-type": "application/json"}
         if secret is not None:
             self.headers["authorization"] = f"Bearer {secret}"
@@ -69,27 +69,44 @@ class Deployment:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
-def serve(tmp_path: Path, *flags: str):
+def serve(tmp_path: Path, *flags: str, secret: str | None = None):
     """Runs `baton serve` until the block ends."""
-    port = free_port()
-    return running(tmp_path, port, ["serve", "--router-port", str(port), *flags])
+    return gateway(tmp_path, "serve", *flags, secret=secret)
 
 
-def engine(tmp_path: Path, *flags: str, secret: str | None = "of-the-tests", host: str = "127.0.0.1"):
-    """Runs a `baton engine` by itself until the block ends."""
-    port = free_port()
-    return running(tmp_path, port, ["engine", "storyteller-11m", "--listen", f"{host}:{port}", *flags], secret)
+def router(tmp_path: Path, *flags: str, secret: str = "of-the-tests"):
+    """Runs `baton router` until the block ends."""
+    return gateway(tmp_path, "router", *flags, secret=secret)
+
+
+def gateway(tmp_path: Path, command: str, *flags: str, secret: str | None):
+    address = f"127.0.0.1:{free_port()}"
+    return running(tmp_path, address, [command, "--router-port", address.rpartition(":")[2], *flags], secret)
+
+
+def engine(
+    tmp_path: Path,
+    *flags: str,
+    secret: str | None = "of-the-tests",
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    prefix: list[str] | None = None,
+):
+    """Runs a `baton engine` by itself until the block ends. `prefix` stands before the command."""
+    address = f"{host}:{port or free_port()}"
+    return running(tmp_path, address, ["engine", "storyteller-11m", "--listen", address, *flags], secret, prefix or [])
 
 
 @contextmanager
-def running(tmp_path: Path, port: int, command: list[str], secret: str | None = None):
+def running(tmp_path: Path, address: str, command: list[str], secret: str | None = None, prefix: list[str] = []):
     """Fails loudly, with its log, when it does not become ready."""
     name = command[0]
-    log = tmp_path / f"{name}-{port}.log"
+    log = tmp_path / f"{name}-{address.replace(':', '-')}.log"
     env = os.environ | ({"BATON_SECRET": secret} if secret is not None else {})
     with log.open("wb") as out:
-        process = subprocess.Popen([BINARY, *command], stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path, env=env)
-    deployment = Deployment(process, port, log, secret)
+        whole = [*prefix, BINARY, *command]
+        process = subprocess.Popen(whole, stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path, env=env)
+    deployment = Deployment(process, address, log, secret)
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -109,3 +126,11 @@ def running(tmp_path: Path, port: int, command: list[str], secret: str | None = 
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"{name} did not stop within 15 s:\n{log.read_text()}") from None
+
+
+def refused(*command: str, secret: str = "of-the-tests") -> tuple[int, str]:
+    """(exit code, message) of a command that must not succeed."""
+    env = os.environ | {"BATON_SECRET": secret}
+    ended = subprocess.run([BINARY, *command], capture_output=True, text=True, timeout=60, env=env)
+    assert ended.stdout == "", "it said that it serves"
+    return ended.returncode, ended.stderr

@@ -1,34 +1,79 @@
 """The promise: the same request gives the same bytes, whatever else is in the batch and however the engine is set up."""
+from itertools import combinations, product
+
 import pytest
 
 import workload
 from deployment import serve
 
-# (name, flags, runs): `runs` > 1 repeats the workload on the warm engine.
-TABLE = [
-    ("chunk-32", ["--prefill", "0", "--step-tokens", "32", "--enable-prefix-cache=false"], 1),
-    ("chunk-100", ["--prefill", "0", "--step-tokens", "100", "--enable-prefix-cache=false"], 1),
-    ("chunk-2048", ["--prefill", "0", "--step-tokens", "2048", "--enable-prefix-cache=false"], 1),
-    ("threads-1", ["--prefill", "0", "--threads", "1", "--enable-prefix-cache=false"], 1),
-    ("threads-2", ["--prefill", "0", "--threads", "2", "--enable-prefix-cache=false"], 1),
-    ("cache-cold-warm", ["--prefill", "0", "--enable-prefix-cache=true"], 2),
-    ("cache-chunk-100-threads-1", ["--prefill", "0", "--enable-prefix-cache=true", "--step-tokens", "100", "--threads", "1"], 2),
-    ("two-engines", ["--prefill", "0", "--decode", "2", "--enable-prefix-cache=true"], 2),
-    ("round-robin-2", ["--decode", "2", "--router-mode", "round-robin", "--enable-prefix-cache=false"], 1),
-    ("1p1d", [], 2),
-    ("1p1d-tcp-no-cache", ["--fabric", "tcp", "--enable-prefix-cache=false"], 1),
-    ("2p2d-chunk-100", ["--prefill", "2", "--decode", "2", "--step-tokens", "100"], 1),
-    ("2p1d-balance-0.1", ["--prefill", "2", "--pd-balance-factor", "0.1"], 1),
-    ("1p2d-balance-0.5-tcp", ["--decode", "2", "--pd-balance-factor", "0.5", "--fabric", "tcp"], 1),
-    ("1p1d-balance-0.9-no-cache", ["--pd-balance-factor", "0.9", "--enable-prefix-cache=false"], 1),
-    ("tp-2-threads-2", ["--prefill", "0", "--tp", "2", "--threads", "2", "--enable-prefix-cache=false"], 1),
-    # More shards than KV heads: each head is kept three times and travels once.
-    ("1p1d-tp-6", ["--tp", "6"], 1),
-    ("1p1d-small-pools", ["--kv-pages", "52", "--step-tokens", "100"], 1),
-    # The longest request needs 49 pages; whether others are preempted depends on who arrives when, so it may take a few runs.
-    ("preemption", ["--prefill", "0", "--kv-pages", "52", "--enable-prefix-cache=false"], 5),
-    ("preemption-cache", ["--prefill", "0", "--kv-pages", "52", "--enable-prefix-cache=true", "--step-tokens", "100"], 5),
+# Any two values of any two columns stand together in some row: a test below checks that.
+# tp: shards. chunk: tokens per step. tight: the longest request needs 49 of 52 pages, so that sequences are preempted.
+WHOLE = {
+    "engines": ("single", "round-robin"),
+    "cache": ("on", "off"),
+    "tp": ("1", "2"),
+    "pool": ("roomy", "tight"),
+    "chunk": ("32", "100", "2048"),
+    "threads": ("1", "2"),
+}
+WHOLE_ROWS = [
+    ("single", "on", "1", "roomy", "2048", "2"),
+    ("single", "off", "1", "roomy", "32", "1"),
+    ("single", "off", "1", "tight", "32", "2"),
+    ("single", "off", "2", "roomy", "100", "2"),
+    ("single", "off", "2", "roomy", "2048", "1"),
+    ("round-robin", "on", "1", "tight", "100", "1"),
+    ("round-robin", "on", "2", "roomy", "32", "2"),
+    ("round-robin", "off", "2", "tight", "2048", "1"),
 ]
+
+# balance: the share of a prompt that the decode engine computes. tp: of prefill and of decode engines.
+APART = {
+    "engines": ("1p1d", "2p2d"),
+    "balance": ("0", "0.1", "0.5", "0.9"),
+    "cache": ("on", "off"),
+    "tp": ("1→1", "1→2", "2→1"),
+    "fabric": ("shm", "tcp"),
+    "pool": ("roomy", "tight"),
+    "chunk": ("100", "512"),
+}
+APART_ROWS = [
+    ("1p1d", "0", "off", "2→1", "tcp", "roomy", "512"),
+    ("1p1d", "0.1", "on", "1→1", "tcp", "roomy", "512"),
+    ("1p1d", "0.1", "on", "2→1", "tcp", "tight", "512"),
+    ("1p1d", "0.5", "on", "1→1", "tcp", "roomy", "512"),
+    ("1p1d", "0.5", "on", "1→2", "shm", "tight", "100"),
+    ("1p1d", "0.9", "off", "1→1", "shm", "tight", "512"),
+    ("1p1d", "0.9", "on", "2→1", "shm", "roomy", "100"),
+    ("2p2d", "0", "on", "1→1", "tcp", "roomy", "100"),
+    ("2p2d", "0", "off", "1→2", "shm", "tight", "512"),
+    ("2p2d", "0.1", "off", "1→2", "shm", "roomy", "100"),
+    ("2p2d", "0.5", "off", "2→1", "shm", "roomy", "100"),
+    ("2p2d", "0.9", "off", "1→2", "tcp", "roomy", "512"),
+]
+# More shards than KV heads: each head is kept three times, and travels once.
+REPLICATED = [("1p1d", "0", "on", "6→1", "shm", "roomy", "512"), ("1p1d", "0.1", "off", "2→6", "tcp", "roomy", "100")]
+
+
+def whole_flags(engines, cache, tp, pool, chunk, threads) -> list[str]:
+    number = {"single": 1, "round-robin": 2}[engines]
+    flags = ["--prefill", "0", "--decode", str(number), "--threads", threads]
+    return flags + ["--router-mode", "round-robin"] * (number > 1) + engine_flags([tp] * number, cache, pool, chunk)
+
+
+def apart_flags(engines, balance, cache, tp, fabric, pool, chunk) -> list[str]:
+    number = {"1p1d": 1, "2p2d": 2}[engines]
+    shards = [degree for degree in tp.split("→") for _ in range(number)]
+    flags = ["--prefill", str(number), "--decode", str(number), "--pd-balance-factor", balance]
+    return flags + ["--fabric", {"shm": "auto", "tcp": "tcp"}[fabric]] + engine_flags(shards, cache, pool, chunk)
+
+
+def engine_flags(shards: list[str], cache: str, pool: str, chunk: str) -> list[str]:
+    flags = [f"--enable-prefix-cache={str(cache == 'on').lower()}", "--step-tokens", chunk]
+    return flags + ["--endpoint-num-gpus", ",".join(shards)] + ["--kv-pages", "52"] * (pool == "tight")
+
+
+TABLE = [(columns, row) for columns, rows in ((WHOLE, WHOLE_ROWS), (APART, APART_ROWS + REPLICATED)) for row in rows]
 
 
 def content(answer: dict) -> list[dict]:
@@ -47,23 +92,35 @@ def reference(single):
     return requests, [content(answer) for answer in answers]
 
 
-@pytest.mark.parametrize("name, flags, runs", TABLE, ids=[row[0] for row in TABLE])
-def test_same_bytes_all_in_flight(tmp_path, reference, name, flags, runs):
+@pytest.mark.parametrize("columns, row", TABLE, ids=["-".join(row).replace("→", "to") for _, row in TABLE])
+def test_same_bytes_all_in_flight(tmp_path, reference, columns, row):
     requests, alone = reference
+    flags = whole_flags(*row) if columns is WHOLE else apart_flags(*row)
+    is_tight, has_cache, is_single = "tight" in row, "on" in row, "single" in row
     with serve(tmp_path, *flags) as baton:
-        for round_number in range(runs):
-            answers = workload.run(baton.url, requests, concurrent=True, arrival_seed=len(name) + round_number)
+        # Who is preempted depends on who arrives when, so it may take a few runs; a second one finds a warm cache.
+        for run in range(6 if is_tight else 1 + has_cache):
+            answers = workload.run(baton.url, requests, concurrent=True, arrival_seed=TABLE.index((columns, row)) + run)
             for index, answer in enumerate(answers):
-                assert content(answer) == alone[index], f"prompt of {workload.LENGTHS[index]} tokens, run {round_number}"
+                assert content(answer) == alone[index], f"prompt of {workload.LENGTHS[index]} tokens, run {run}"
             cached = sum(answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers)
-            if "--enable-prefix-cache=false" in flags:
-                assert cached == 0
-            elif round_number > 0 and name.startswith("cache"):
+            assert has_cache or cached == 0
+            if is_single and has_cache and not is_tight and run > 0:
                 assert cached > sum(workload.LENGTHS) / 2, "a warm cache saves most of the work"
-            if name.startswith("preemption") and baton.metric("baton_preemptions_total") > 0:
+            if is_tight and baton.metric("baton_preemptions_total") > 0:
                 break
-        if name.startswith("preemption"):
-            assert baton.metric("baton_preemptions_total") > 0, "the pool was meant to be too small"
+        assert not is_tight or baton.metric("baton_preemptions_total") > 0, "the pools were meant to be too small"
+        if columns is APART:
+            received = baton.metric("baton_handoffs_received_total")
+            assert received > 0, "nothing was handed over"
+
+
+@pytest.mark.parametrize("columns, rows", [(WHOLE, WHOLE_ROWS), (APART, APART_ROWS)], ids=["whole", "apart"])
+def test_the_table_has_every_pair(columns, rows):
+    for one, other in combinations(range(len(columns)), 2):
+        names, values = list(columns), list(columns.values())
+        there = {(row[one], row[other]) for row in rows}
+        assert there == set(product(values[one], values[other])), f"{names[one]} and {names[other]}"
 
 
 def test_streamed_bytes_equal_the_whole(tmp_path, reference, baton):

@@ -10,6 +10,7 @@ use baton_launcher::{
     Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, launch,
 };
 use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
+use baton_protocol::SessionError;
 use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Router};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -139,9 +140,10 @@ pub(crate) fn launch_failure(error: LaunchError) -> Failure {
     let failure = if error.is_users_fault() { Failure::user(&error) } else { Failure::ours(&error) };
     match error {
         LaunchError::Unreachable { .. } => failure.hint("is it running? --connect-timeout looks for it longer"),
-        LaunchError::TurnedAway { .. } => {
+        LaunchError::TurnedAway { source: SessionError::Refused(_) | SessionError::Impostor, .. } => {
             failure.hint("engines and routers need the same --secret-file or BATON_SECRET")
         }
+        LaunchError::TurnedAway { .. } => failure.hint("is it a Baton engine, of the same version?"),
         _ => failure,
     }
 }

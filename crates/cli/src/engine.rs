@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
-use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
+use baton_engine::{EngineConfig, EngineHandle, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
 use baton_model::{DEFAULT_MODEL, Model, ModelFiles, ModelSource};
@@ -14,10 +14,11 @@ use tokio::net::TcpListener;
 
 use crate::card::model_card;
 use crate::config::{check, engine_size};
+use crate::fabric;
 use crate::failure::Failure;
 use crate::machine;
 use crate::mock;
-use crate::options::{DtypeOption, EngineArgs, FabricMode};
+use crate::options::{DtypeOption, EngineArgs};
 use crate::sizing::Machine;
 
 /// Last replies of a drained engine need this long to reach routers.
@@ -77,13 +78,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     let backend =
         CpuBackend::load(model, options, &mut |progress| announcer.progress(progress.fraction, "packing weights"))
             .map_err(Failure::user)?;
-    let fabric = Fabric {
-        // Where routers reach this engine, other engines do too.
-        listener: std::net::TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?,
-        advertised: None,
-        shm: size.fabric == FabricMode::Auto,
-        limit_bytes_per_s: None,
-    };
+    let fabric = fabric::open(args, None)?;
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }
 

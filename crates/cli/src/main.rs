@@ -12,6 +12,7 @@ mod config_file;
 mod deploy;
 mod doctor;
 mod engine;
+mod fabric;
 mod failure;
 mod fleet_options;
 mod logging;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use baton_core::TokenId;
-use baton_engine::{EngineConfig, EngineHandle, Fabric};
+use baton_engine::{EngineConfig, EngineHandle};
 use baton_launcher::{Screen, Shutdown, Stage};
 use baton_mock::{
     Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
@@ -12,9 +12,10 @@ use baton_text::Tokenizer;
 
 use crate::byte_size::ByteSize;
 use crate::deploy::open_model;
+use crate::fabric;
 use crate::failure::Failure;
 use crate::near_match::near_matches;
-use crate::options::{DialectOption, EngineArgs, EngineOptions, FabricMode, MockRole};
+use crate::options::{DialectOption, EngineArgs, EngineOptions, MockRole};
 
 /// What a mock is called unless it stands in for a model; its tokenizer is the default model's.
 pub(crate) const NAME: &str = "mock";
@@ -32,12 +33,7 @@ pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failur
         tp: options.tp.unwrap_or(1) as u32,
     };
     let backend = MockBackend::new(config, size, Arc::new(vocabulary)).map_err(Failure::user)?;
-    let fabric = Fabric {
-        listener: std::net::TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?,
-        advertised: None,
-        shm: options.fabric.unwrap_or_default() == FabricMode::Auto,
-        limit_bytes_per_s: backend.transfer_bytes_per_s(),
-    };
+    let fabric = fabric::open(args, backend.transfer_bytes_per_s())?;
     let config = EngineConfig {
         model,
         prefix_cache: options.enable_prefix_cache.unwrap_or(true),

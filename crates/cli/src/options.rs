@@ -1,6 +1,6 @@
 //! What the user typed, on the command line or in a file: everything may be left out, nothing is decided yet.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -112,6 +112,10 @@ pub(crate) struct EngineArgs {
     /// Where routers connect; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
+
+    /// Where other engines reach this one [default: where it listens; the outgoing address if that is everywhere]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Option<IpAddr>,
 
     #[command(flatten)]
     pub(crate) secret: SecretOptions,

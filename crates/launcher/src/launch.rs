@@ -73,6 +73,8 @@ pub async fn launch(
 ) -> Result<Deployment, LaunchError> {
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
     let (plan, identity) = (Arc::new(plan), Arc::new(identity));
+    // Who was asked and did not answer has been waited for.
+    let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
     let mut starting = JoinSet::new();
     for id in fleet.ids() {
         let seat = EngineSeat {
@@ -84,7 +86,7 @@ pub async fn launch(
             fleet: Arc::clone(&fleet),
         };
         starting.spawn(async move {
-            let started = seat.start(seat.plan.patience).await;
+            let started = seat.start(patience).await;
             (seat, started)
         });
     }

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::error::SessionError;
 use crate::frame::{FrameLimits, read_frame};
 use crate::handshake::introduce;
+use crate::keepalive::notice_death;
 use crate::message::Message;
 use crate::open_requests::OpenRequests;
 use crate::outbox::write_queue;
@@ -34,6 +35,7 @@ impl SessionClient {
     pub async fn connect(address: SocketAddr, secret: &Secret) -> Result<Self, SessionError> {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        notice_death(&stream)?;
         let info = introduce(&mut stream, secret).await?;
         let (commands, queue) = mpsc::unbounded_channel();
         let open = Arc::new(OpenRequests::default());

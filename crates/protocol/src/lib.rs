@@ -14,6 +14,7 @@ mod frame;
 mod handshake;
 mod host;
 mod hosted;
+mod keepalive;
 mod message;
 mod open_requests;
 mod outbox;

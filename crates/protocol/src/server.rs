@@ -15,6 +15,7 @@ use crate::error::SessionError;
 use crate::frame::{FrameLimits, read_frame};
 use crate::handshake::receive;
 use crate::host::{SessionHost, SessionId};
+use crate::keepalive::notice_death;
 use crate::message::Message;
 use crate::outbox::write_queue;
 use crate::secret::Secret;
@@ -56,6 +57,7 @@ pub async fn serve_session(stream: TcpStream, peer: SocketAddr, secret: &Secret,
 
 async fn converse(mut stream: TcpStream, secret: &Secret, host: Arc<impl SessionHost>) -> Result<(), SessionError> {
     stream.set_nodelay(true)?;
+    notice_death(&stream)?;
     receive(&mut stream, secret, host.info()).await?;
     let (input, output) = stream.into_split();
     let (outbox, replies) = mpsc::unbounded_channel();

@@ -71,8 +71,11 @@ pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
     for engine in engines {
         up.sample(&[("engine", &engine.name), ("role", engine.role.name())], u8::from(engine.ready));
     }
-    let mut restarts =
-        page.family("baton_engine_restarts_total", Kind::Counter, "Times the process was started again.");
+    let mut restarts = page.family(
+        "baton_engine_restarts_total",
+        Kind::Counter,
+        "Times the engine was started again, or found again.",
+    );
     for engine in engines {
         restarts.sample(&[("engine", &engine.name)], engine.restarts);
     }

@@ -1,0 +1,31 @@
+//! Where other engines bring their KV.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+
+use baton_engine::Fabric;
+
+use crate::failure::Failure;
+use crate::options::{EngineArgs, FabricMode};
+
+pub(crate) fn open(args: &EngineArgs, limit_bytes_per_s: Option<u64>) -> Result<Fabric, Failure> {
+    // Where routers reach this engine, other engines do too.
+    let listener = TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?;
+    let port = listener.local_addr().map_err(Failure::ours)?.port();
+    let advertised = args.advertise.or_else(|| args.listen.ip().is_unspecified().then(outgoing_address));
+    Ok(Fabric {
+        listener,
+        advertised: advertised.map(|address| SocketAddr::new(address, port)),
+        shm: args.options.fabric.unwrap_or_default() == FabricMode::Auto,
+        limit_bytes_per_s,
+    })
+}
+
+/// The one that this machine has towards others. Nothing is sent to find out.
+fn outgoing_address() -> IpAddr {
+    let route = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    };
+    route().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+}
