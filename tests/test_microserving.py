@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import engine
+from deployment import engine, router
 
 SCRIPT = Path(__file__).parent.parent / "examples/three_calls.py"
 STORY = " ".join(workload.SENTENCES)
@@ -212,6 +212,34 @@ time.sleep(60)
     settled(decode)
     assert decode.metric("baton_reservations") == 0
     assert decode.metric("baton_leases_expired_total") == before + 1
+
+
+def test_a_router_that_is_killed_during_a_hand_off_gives_the_pages_back(tmp_path):
+    """The engine sees the end of the session: no lease has to run out."""
+    with engine(tmp_path, "--threads", "1") as prefill, engine(tmp_path, "--threads", "1") as decode:
+        engines = ["--engine", f"{prefill.url}=prefill", "--engine", f"{decode.url}=decode"]
+        with router(tmp_path, *engines) as front, ThreadPoolExecutor(2) as pool:
+            # P cannot answer remote_send: D has room reserved, and nothing arrives.
+            os.kill(prefill.process.pid, signal.SIGSTOP)
+            try:
+                lost = [pool.submit(front.call, "/v1/completions", {"prompt": STORY + tail}) for tail in (" A", " B")]
+                deadline = time.monotonic() + 20
+                while decode.metric("baton_reservations") < 2:
+                    assert time.monotonic() < deadline, "nothing was reserved"
+                    time.sleep(0.01)
+                assert decode.call("/debug/audit")[1]["reserved_pages"] > 0
+                front.process.kill()
+                audited = settled(decode)
+                for answer in lost:
+                    with pytest.raises(Exception, match="closed|reset|aborted|Remote end"):
+                        answer.result(20)
+            finally:
+                os.kill(prefill.process.pid, signal.SIGCONT)
+        assert audited["reservations"] == audited["running"] == audited["waiting"] == 0
+        assert decode.metric("baton_leases_expired_total") == decode.metric("baton_landing_timeouts_total") == 0
+        settled(prefill)
+        with router(tmp_path, *engines) as front:
+            assert front.call("/v1/completions", {"prompt": STORY, "max_tokens": 4})[0] == 200
 
 
 def test_a_moved_context_is_in_the_prefix_cache(pair, baton):

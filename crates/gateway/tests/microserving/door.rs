@@ -47,6 +47,21 @@ async fn sessions_and_http_share_a_port() {
 }
 
 #[tokio::test]
+async fn a_router_that_dies_after_prep_recv_gives_the_pages_back() {
+    let node = Setup::default().start().await;
+    let session = SessionClient::connect(node.address, &Secret::none()).await.unwrap();
+    let prompt = (0..200).map(|at| TokenId(at % 90 + 5)).collect();
+    let reservation = session.prep_recv(&GenerateRequest { prompt, ..request() }, 199).await.unwrap();
+    let audited = node.get("/debug/audit").await.json();
+    assert_eq!((&audited["reservations"], &audited["reserved_pages"]), (&json!(1), &json!(7)), "{audited}");
+    // A process that is killed says nothing; its connection ends.
+    std::mem::forget(reservation);
+    drop(session);
+    node.check_all_given_back().await;
+    assert_eq!(node.handle.report().counters.leases_expired, 0);
+}
+
+#[tokio::test]
 async fn nobody_comes_in_without_the_secret() {
     let node = Setup { secret: Secret::new(SECRET), ..Setup::default() }.start().await;
     let right = format!("authorization: Bearer {SECRET}\r\n");
