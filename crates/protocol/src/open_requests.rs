@@ -101,6 +101,11 @@ impl OpenRequests {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
+    /// How many streams have not ended.
+    pub fn count(&self) -> usize {
+        self.lock().streams.len()
+    }
+
     pub fn report(&self) -> EngineReport {
         self.lock().report.clone()
     }

@@ -1,6 +1,7 @@
 //! Who is there at first, and who asks for what when.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_core::GenerateRequest;
 
@@ -92,7 +93,8 @@ impl World {
             prompt_tokens: request.prompt.len(),
         });
         self.book.open(id, Expectation::Any);
-        let leaves = self.random.percent(15);
+        // Nobody else notices for them that an engine has stopped.
+        let patience_ms = if self.random.percent(15) { self.random.below(120) } else { 5000 };
         let script = Script {
             id,
             clock: Arc::clone(&self.clock),
@@ -100,7 +102,7 @@ impl World {
             sessions: Arc::clone(sessions),
             context_tokens: self.weather.context_tokens,
             plan,
-            patience: leaves.then(|| self.random.millis(0, 120)),
+            patience: Duration::from_millis(patience_ms),
             random: self.random.fork(),
         };
         self.executor.spawner().spawn(Owner::Nobody, script.run(request));

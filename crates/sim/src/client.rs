@@ -48,7 +48,7 @@ impl Client {
     }
 }
 
-pub(crate) async fn lose_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
+async fn lose_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
     match patience {
         Some(patience) => clock.sleep(patience).await,
         None => pending().await,

@@ -20,6 +20,14 @@ pub(crate) struct Connection {
     client: Arc<Session>,
 }
 
+impl Connection {
+    /// Streams that were never closed.
+    pub(crate) fn leftovers(&self, wire: WireId) -> Option<String> {
+        let open = self.client.open.count();
+        (open > 0).then(|| format!("{open} requests are open on {wire:?}"))
+    }
+}
+
 impl World {
     pub(crate) fn command_arrives(&mut self, wire: WireId) {
         let Some(connection) = self.connections.get(&wire) else { return };

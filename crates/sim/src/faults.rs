@@ -3,16 +3,31 @@
 use std::time::Duration;
 
 use crate::happening::Happening;
-use crate::machine::Letter;
+use crate::machine::{Letter, Process};
 use crate::weather::Theme;
 use crate::world::{DEADLINE, Event, Phase, World};
 
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Fault {
-    KillEngine { engine: usize, down: Duration },
-    StopEngine { engine: usize, pause: Duration },
-    DrainEngine { engine: usize },
-    KillRouter { router: usize, down: Duration },
+    KillEngine {
+        engine: usize,
+        down: Duration,
+    },
+    StopEngine {
+        engine: usize,
+        pause: Duration,
+    },
+    /// Stopped for good: somebody has to notice, and at last it is killed.
+    FreezeEngine {
+        engine: usize,
+    },
+    DrainEngine {
+        engine: usize,
+    },
+    KillRouter {
+        router: usize,
+        down: Duration,
+    },
     CutSession,
     BreakLink,
 }
@@ -23,7 +38,7 @@ impl World {
         let engine = random.index(self.weather.engines.len());
         let router = random.index(self.weather.routers.len());
         let kind = match self.weather.theme {
-            Theme::Stops if random.percent(70) => 1,
+            Theme::Stops if random.percent(70) => random.pick(&[1, 1, 1, 1, 1, 1, 1, 6]),
             Theme::Crashes if random.percent(70) => random.pick(&[0, 0, 2, 3]),
             Theme::BadLinks if random.percent(70) => 5,
             _ => random.below(6),
@@ -34,7 +49,8 @@ impl World {
             2 => Fault::DrainEngine { engine },
             3 => Fault::KillRouter { router, down: random.millis(1, 100) },
             4 => Fault::CutSession,
-            _ => Fault::BreakLink,
+            5 => Fault::BreakLink,
+            _ => Fault::FreezeEngine { engine },
         }
     }
 
@@ -50,6 +66,11 @@ impl World {
                 if let Some(process) = &mut self.processes[engine] {
                     process.stop();
                     self.clock.after(pause, Event::GoOn(process.id));
+                }
+            }
+            Fault::FreezeEngine { engine } => {
+                if let Some(process) = &mut self.processes[engine] {
+                    process.freeze();
                 }
             }
             Fault::DrainEngine { engine } => {
@@ -85,5 +106,15 @@ impl World {
             self.go_on(process);
         }
         self.clock.after(DEADLINE, Event::Deadline);
+    }
+
+    /// Whoever waited for a frozen engine has found another way by now.
+    pub(crate) fn thaw(&mut self) {
+        for engine in 0..self.processes.len() {
+            if self.processes[engine].as_ref().is_some_and(Process::is_frozen) {
+                self.kill_engine(engine, "killed, having stopped for good");
+                self.start_engine(engine);
+            }
+        }
     }
 }

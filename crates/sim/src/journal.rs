@@ -34,7 +34,7 @@ pub enum Checker {
     /// A client gets every token of each choice once, in order, with its log-probabilities and the right end, or an error
     /// that there is a reason for.
     Stream,
-    /// When nothing is to be done, nothing is held: no page, slot, reservation, fence, task or load.
+    /// When nothing is to be done, nothing is held: no page, slot, reservation, fence, task, stream or load.
     Leak,
     /// A block counts as received only if its sender's fence was up when it was read.
     Fence,

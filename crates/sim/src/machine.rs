@@ -54,6 +54,7 @@ pub(crate) struct Process {
     next_session: u64,
     /// While it is stopped: what would have happened.
     stopped: Option<VecDeque<Event>>,
+    frozen: bool,
     pub(crate) report: EngineReport,
 }
 
@@ -103,6 +104,7 @@ impl Process {
             called: false,
             next_session: 0,
             stopped: None,
+            frozen: false,
             report: EngineReport::default(),
         })
     }
@@ -137,7 +139,18 @@ impl Process {
     }
 
     pub(crate) fn go_on(&mut self) -> VecDeque<Event> {
-        self.stopped.take().unwrap_or_default()
+        let stopped = if self.frozen { None } else { self.stopped.take() };
+        stopped.unwrap_or_default()
+    }
+
+    /// Nothing will ever happen here again.
+    pub(crate) fn freeze(&mut self) {
+        self.stop();
+        self.frozen = true;
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -171,7 +184,11 @@ impl Process {
         for letter in std::mem::take(&mut self.letters) {
             self.apply(now, letter);
         }
-        match self.stepper.begin_step(now) {
+        let begun = self.stepper.begin_step(now);
+        if self.stepper.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.journal.blame(Checker::Deadline, format!("{:?} misses a deadline of its own", self.id));
+        }
+        match begun {
             Ok(Some(ticket)) => self.compute(ticket),
             Ok(None) => {
                 let next_round = self.emit();

@@ -8,7 +8,7 @@ use baton_core::{Attempt, GenerateRequest, ServeError, TokenRange};
 use baton_protocol::{Reservation, Sent};
 
 use crate::book::{Book, Ended};
-use crate::client::{listen, lose_patience};
+use crate::client::listen;
 use crate::clock::{Clock, lock};
 use crate::random::Random;
 use crate::session::Session;
@@ -25,7 +25,7 @@ pub(crate) struct Script {
     pub(crate) random: Random,
     pub(crate) context_tokens: usize,
     pub(crate) plan: Plan,
-    pub(crate) patience: Option<Duration>,
+    pub(crate) patience: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Script {
         let answer = tokio::select! {
             biased;
             answer = self.follow(request) => answer,
-            () = lose_patience(&clock, patience) => Some(Ended::Left),
+            () = clock.sleep(patience) => Some(Ended::Left),
         };
         book.close(id, answer.unwrap_or(Ended::CutOff));
     }

@@ -223,8 +223,8 @@ impl Transfers {
             flip_per_mille: sometimes(15),
             repeat_per_mille: sometimes(40),
             reorder_per_mille: sometimes(40),
-            late_per_mille: sometimes(40),
-            lag_per_mille: sometimes(80),
+            late_per_mille: sometimes(100),
+            lag_per_mille: sometimes(100),
             transport: random.pick(&[Transport::Shm, Transport::Tcp]),
         }
     }

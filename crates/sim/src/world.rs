@@ -24,8 +24,8 @@ use crate::wire::WireId;
 
 /// A run of a few hundred milliseconds has some ten thousand.
 const MAX_EVENTS: usize = 2_000_000;
-/// Once nothing goes wrong any more, nobody waits longer.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(40);
+/// Once nothing goes wrong any more, nobody waits longer: a few times what a router's patience lasts.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(15);
 
 pub(crate) enum Event {
     ToEngine(WireId),
@@ -92,6 +92,7 @@ impl World {
             }
             if self.phase == Phase::Healed && self.book.is_empty() {
                 self.phase = Phase::Proof;
+                self.thaw();
                 self.ask_for_proof();
                 continue;
             }
@@ -176,6 +177,7 @@ impl World {
     fn check_at_rest(&self) {
         let mut left: Vec<_> = self.processes.iter().flatten().filter_map(Process::leftovers).collect();
         left.extend(self.peers.iter().flatten().flat_map(Peer::leftovers));
+        left.extend(self.connections.iter().filter_map(|(wire, connection)| connection.leftovers(*wire)));
         left.extend(self.fabric.left_open());
         if self.executor.tasks() > 0 {
             left.push(format!("{} tasks wait for nothing", self.executor.tasks()));

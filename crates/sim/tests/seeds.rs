@@ -65,5 +65,6 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
     for (what, happened, expected) in at_least {
         assert!(happened >= expected, "{what}: {happened} in {seeds} seeds");
     }
-    assert!(clients.failed * 100 < clients.served, "too many failures: {clients:?}");
+    // Where the only engine that generates has stopped for good, nobody is served.
+    assert!(clients.failed * 30 < clients.served, "too many failures: {clients:?}");
 }

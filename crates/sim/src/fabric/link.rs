@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use baton_core::{PageId, ReservationId, TokenRange};
+use baton_core::{PageId, TokenRange};
 use baton_engine::{ExportId, Exported};
 
 use super::fence::Mark;
+use super::receiving::Copying;
 use super::{Key, State};
 use crate::happening::Happening;
-use crate::journal::Checker;
-use crate::machine::{Letter, ProcessId};
+use crate::machine::ProcessId;
 use crate::model::Block;
 use crate::mutation::Mutation;
 use crate::random::mix;
@@ -27,7 +27,7 @@ pub(super) struct Link {
     pub(super) to: Option<ProcessId>,
     greeted: bool,
     pub(super) alive: bool,
-    transport: Transport,
+    pub(super) transport: Transport,
     pending: BTreeMap<Key, Pending>,
     /// The sending thread: what it has to do, and the offer it is about to write.
     jobs: VecDeque<Job>,
@@ -36,9 +36,9 @@ pub(super) struct Link {
     on_the_way: VecDeque<Message>,
     last_due: Duration,
     /// The receiving thread: what has arrived, and the copy it has yet to check.
-    arrived: VecDeque<Message>,
-    copy: Option<Copying>,
-    last_answer: Duration,
+    pub(super) arrived: VecDeque<Message>,
+    pub(super) copy: Option<Copying>,
+    pub(super) last_answer: Duration,
 }
 
 /// A hand-off whose outcome is awaited.
@@ -62,25 +62,16 @@ pub(crate) enum Message {
 
 #[derive(Clone)]
 pub(crate) struct Offer {
-    key: Key,
-    mark: Mark,
-    layer: u32,
-    first_index: usize,
-    pages: Vec<PageId>,
-    sums: Vec<u64>,
+    pub(super) key: Key,
+    pub(super) mark: Mark,
+    pub(super) layer: u32,
+    pub(super) first_index: usize,
+    pub(super) pages: Vec<PageId>,
+    pub(super) sums: Vec<u64>,
     /// Whether the fence was really up when the sums were taken.
-    in_time: bool,
+    pub(super) in_time: bool,
     /// On tcp they come along.
-    bytes: Option<Vec<Block>>,
-}
-
-struct Copying {
-    key: Key,
-    mark: Mark,
-    layer: u32,
-    in_time: bool,
-    /// By place in the inbox: whether its sum is right.
-    blocks: Vec<(usize, bool)>,
+    pub(super) bytes: Option<Vec<Block>>,
 }
 
 pub(crate) enum LinkEvent {
@@ -278,123 +269,8 @@ impl State {
         link.on_the_way.push_back(message);
         self.clock.at(due, Event::Link(id, LinkEvent::Arrived));
     }
-
-    /// One message after the other: the next is looked at when the copy before it has been checked.
-    fn take(&mut self, id: LinkId) {
-        loop {
-            let Some(link) = self.links.get_mut(&id) else { return };
-            let Some(to) = link.to.filter(|to| link.copy.is_none() && self.nodes.get(to).is_some_and(|n| n.alive))
-            else {
-                return;
-            };
-            match link.arrived.pop_front() {
-                Some(Message::Offer(offer)) => self.copy(id, to, offer),
-                Some(Message::Finish(key)) => self.finished(id, to, key),
-                None => return,
-            }
-        }
-    }
-
-    fn finished(&mut self, id: LinkId, to: ProcessId, key: Key) {
-        let inbox = self.nodes.get(&to).and_then(|node| node.inboxes.get(&key));
-        let verified = inbox.map(|inbox| inbox.verified_tokens());
-        if verified.is_some() {
-            let reservation = key.reservation;
-            self.journal.note(Happening::Landed { process: to, reservation });
-            self.tell(to, Letter::Landed(reservation));
-        }
-        self.answer(id, LinkEvent::Heard(key, verified));
-    }
-
-    /// In the order of what it answers.
-    fn answer(&mut self, id: LinkId, answer: LinkEvent) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let due = (self.clock.now() + self.transfers.latency(&mut self.random)).max(link.last_answer);
-        link.last_answer = due;
-        self.clock.at(due, Event::Link(id, answer));
-    }
-
-    fn copy(&mut self, id: LinkId, to: ProcessId, offer: Offer) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let (Some(sender), Some(receiver)) = (self.nodes.get(&link.from), self.nodes.get(&to)) else { return };
-        let Some(inbox) = receiver.inboxes.get(&offer.key) else {
-            self.counts.unknown += 1;
-            return self.journal.note(Happening::Unknown(id));
-        };
-        let mut blocks = Vec::new();
-        for (at, (&page, &vouched)) in offer.pages.iter().zip(&offer.sums).enumerate() {
-            let Some(slot) = inbox.slot(offer.first_index + at) else { continue };
-            let mut block = match &offer.bytes {
-                Some(bytes) => bytes[at],
-                None => sender.memory.block(page, offer.layer),
-            };
-            if self.random.per_mille(self.transfers.flip_per_mille) {
-                block[self.random.index(block.len())] ^= 1 << self.random.below(64);
-            }
-            // Copied first, checked after: what does not count has overwritten what did.
-            receiver.memory.put(inbox.pages[slot], offer.layer, block);
-            blocks.push((slot, sum(&block) == vouched));
-        }
-        let Offer { key, mark, layer, in_time, .. } = offer;
-        link.copy = Some(Copying { key, mark, layer, in_time, blocks });
-        let delay = self.random.micros(1, 40);
-        self.clock.after(delay, Event::Link(id, LinkEvent::Check));
-    }
-
-    fn check(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(&id) else { return };
-        let (Some(Copying { key, mark, layer, in_time, blocks }), Some(to)) = (link.copy.take(), link.to) else {
-            return;
-        };
-        let in_time = match link.transport {
-            Transport::Shm => self.nodes.get(&link.from).is_some_and(|sender| sender.fences.holds(mark)),
-            // The sender summed the bytes under its own fence before it sent them.
-            Transport::Tcp => in_time,
-        };
-        let counts = in_time || self.mutation == Some(Mutation::SkipFence);
-        let Some(receiver) = self.nodes.get_mut(&to) else { return };
-        let Some(inbox) = receiver.inboxes.get_mut(&key) else { return };
-        let (mut good, mut stale, mut damaged) = (0, 0, 0);
-        for (slot, sum_is_right) in blocks {
-            inbox.landed[slot][layer as usize] = sum_is_right && counts;
-            if !sum_is_right {
-                damaged += 1;
-            } else if !counts {
-                stale += 1;
-            } else {
-                good += 1;
-                inbox.last_arrival = self.clock.now();
-                let (begin, end) = inbox.span(slot);
-                if !in_time {
-                    let message = format!("{to:?} counts KV that {:?} no longer vouched for", link.from);
-                    self.journal.blame(Checker::Fence, message);
-                } else if !receiver.memory.holds(layer, &inbox.prompt, begin, end, &inbox.pages[slot..]) {
-                    let message = format!("{to:?} counts KV [{begin}, {end}) that is not its prompt's");
-                    self.journal.blame(Checker::Kv, message);
-                }
-            }
-        }
-        self.counts.taken += good as u64;
-        self.counts.stale += stale as u64;
-        self.counts.damaged += damaged as u64;
-        self.journal.note(Happening::Taken { link: id, layer, good, stale, damaged });
-        if damaged > 0 {
-            self.answer(id, LinkEvent::HeardDamaged(key));
-        }
-    }
-
-    /// Checks what is being copied for a reservation, now.
-    pub(super) fn finish_copies(&mut self, to: ProcessId, reservation: ReservationId) {
-        let concerns = |link: &Link| {
-            link.to == Some(to) && link.copy.as_ref().is_some_and(|copy| copy.key.reservation == reservation)
-        };
-        let links: Vec<_> = self.links.iter().filter(|(_, link)| concerns(link)).map(|(id, _)| *id).collect();
-        for link in links {
-            self.check(link);
-        }
-    }
 }
 
-fn sum(block: &Block) -> u64 {
+pub(super) fn sum(block: &Block) -> u64 {
     block.iter().fold(1, |sum, &kv| mix(sum, kv))
 }

@@ -12,6 +12,7 @@ mod fence;
 mod inbox;
 mod link;
 mod port;
+mod receiving;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,141 @@
+//! The receiving end of a link: blocks are copied, then checked against sum and fence, and only then count.
+
+use baton_core::ReservationId;
+
+use super::fence::Mark;
+use super::link::{Link, LinkEvent, LinkId, Message, Offer, sum};
+use super::{Key, State};
+use crate::happening::Happening;
+use crate::journal::Checker;
+use crate::machine::{Letter, ProcessId};
+use crate::mutation::Mutation;
+use crate::weather::Transport;
+use crate::world::Event;
+
+/// Copied, but not checked yet.
+pub(super) struct Copying {
+    pub(super) key: Key,
+    mark: Mark,
+    layer: u32,
+    in_time: bool,
+    /// By place in the inbox: whether its sum is right.
+    blocks: Vec<(usize, bool)>,
+}
+impl State {
+    /// One message after the other: the next is looked at when the copy before it has been checked.
+    pub(super) fn take(&mut self, id: LinkId) {
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return };
+            let Some(to) = link.to.filter(|to| link.copy.is_none() && self.nodes.get(to).is_some_and(|n| n.alive))
+            else {
+                return;
+            };
+            match link.arrived.pop_front() {
+                Some(Message::Offer(offer)) => self.copy(id, to, offer),
+                Some(Message::Finish(key)) => self.finished(id, to, key),
+                None => return,
+            }
+        }
+    }
+
+    fn finished(&mut self, id: LinkId, to: ProcessId, key: Key) {
+        let inbox = self.nodes.get(&to).and_then(|node| node.inboxes.get(&key));
+        let verified = inbox.map(|inbox| inbox.verified_tokens());
+        if verified.is_some() {
+            let reservation = key.reservation;
+            self.journal.note(Happening::Landed { process: to, reservation });
+            self.tell(to, Letter::Landed(reservation));
+        }
+        self.answer(id, LinkEvent::Heard(key, verified));
+    }
+
+    /// In the order of what it answers.
+    fn answer(&mut self, id: LinkId, answer: LinkEvent) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let due = (self.clock.now() + self.transfers.latency(&mut self.random)).max(link.last_answer);
+        link.last_answer = due;
+        self.clock.at(due, Event::Link(id, answer));
+    }
+
+    fn copy(&mut self, id: LinkId, to: ProcessId, offer: Offer) {
+        // An inbox is locked from copy to check: two senders of one reservation take turns.
+        self.finish_copies(to, offer.key.reservation);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let (Some(sender), Some(receiver)) = (self.nodes.get(&link.from), self.nodes.get(&to)) else { return };
+        let Some(inbox) = receiver.inboxes.get(&offer.key) else {
+            self.counts.unknown += 1;
+            return self.journal.note(Happening::Unknown(id));
+        };
+        let mut blocks = Vec::new();
+        for (at, (&page, &vouched)) in offer.pages.iter().zip(&offer.sums).enumerate() {
+            let Some(slot) = inbox.slot(offer.first_index + at) else { continue };
+            let mut block = match &offer.bytes {
+                Some(bytes) => bytes[at],
+                None => sender.memory.block(page, offer.layer),
+            };
+            if self.random.per_mille(self.transfers.flip_per_mille) {
+                block[self.random.index(block.len())] ^= 1 << self.random.below(64);
+            }
+            // Copied first, checked after: what does not count has overwritten what did.
+            receiver.memory.put(inbox.pages[slot], offer.layer, block);
+            blocks.push((slot, sum(&block) == vouched));
+        }
+        let Offer { key, mark, layer, in_time, .. } = offer;
+        link.copy = Some(Copying { key, mark, layer, in_time, blocks });
+        let delay = self.random.micros(1, 40);
+        self.clock.after(delay, Event::Link(id, LinkEvent::Check));
+    }
+
+    pub(super) fn check(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let (Some(Copying { key, mark, layer, in_time, blocks }), Some(to)) = (link.copy.take(), link.to) else {
+            return;
+        };
+        let in_time = match link.transport {
+            Transport::Shm => self.nodes.get(&link.from).is_some_and(|sender| sender.fences.holds(mark)),
+            // The sender summed the bytes under its own fence before it sent them.
+            Transport::Tcp => in_time,
+        };
+        let counts = in_time || self.mutation == Some(Mutation::SkipFence);
+        let Some(receiver) = self.nodes.get_mut(&to) else { return };
+        let Some(inbox) = receiver.inboxes.get_mut(&key) else { return };
+        let (mut good, mut stale, mut damaged) = (0, 0, 0);
+        for (slot, sum_is_right) in blocks {
+            inbox.landed[slot][layer as usize] = sum_is_right && counts;
+            if !sum_is_right {
+                damaged += 1;
+            } else if !counts {
+                stale += 1;
+            } else {
+                good += 1;
+                inbox.last_arrival = self.clock.now();
+                let (begin, end) = inbox.span(slot);
+                if !in_time {
+                    let message = format!("{to:?} counts KV that {:?} no longer vouched for", link.from);
+                    self.journal.blame(Checker::Fence, message);
+                } else if !receiver.memory.holds(layer, &inbox.prompt, begin, end, &inbox.pages[slot..]) {
+                    let message = format!("{to:?} counts KV [{begin}, {end}) that is not its prompt's");
+                    self.journal.blame(Checker::Kv, message);
+                }
+            }
+        }
+        self.counts.taken += good as u64;
+        self.counts.stale += stale as u64;
+        self.counts.damaged += damaged as u64;
+        self.journal.note(Happening::Taken { link: id, layer, good, stale, damaged });
+        if damaged > 0 {
+            self.answer(id, LinkEvent::HeardDamaged(key));
+        }
+    }
+
+    /// Checks what is being copied for a reservation, now.
+    pub(super) fn finish_copies(&mut self, to: ProcessId, reservation: ReservationId) {
+        let concerns = |link: &Link| {
+            link.to == Some(to) && link.copy.as_ref().is_some_and(|copy| copy.key.reservation == reservation)
+        };
+        let links: Vec<_> = self.links.iter().filter(|(_, link)| concerns(link)).map(|(id, _)| *id).collect();
+        for link in links {
+            self.check(link);
+        }
+    }
+}
