@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton_core::{Attempt, GenerateRequest, ServeError, TokenRange};
+use baton_core::{Attempt, GenerateRequest, RequestId, ServeError, TokenRange};
 use baton_protocol::{Reservation, Sent};
 
 use crate::book::{Book, Ended};
@@ -80,7 +80,7 @@ impl Script {
         let engines = lock(&self.sessions).len();
         let decode = self.random.index(engines);
         let prefill = self.random.index(engines);
-        if self.plan == Plan::Plain || decode == prefill {
+        if self.plan == Plan::Plain {
             return self.generate(decode, request, None).await;
         }
         match self.hand_over(decode, prefill, &request).await {
@@ -107,6 +107,8 @@ impl Script {
             Ok(reserved) => reserved,
             Err(error) => return self.failed(request, error),
         };
+        // Both may be the same engine: its calls are told apart by their ids.
+        let sender = GenerateRequest { id: RequestId(request.id.0 | 1 << 32), ..request.clone() };
         match self.plan {
             Plan::Forget => {
                 // Whoever is gone for good releases nothing.
@@ -116,7 +118,7 @@ impl Script {
             Plan::NeverSent => self.generate(decode, request.clone(), Some((reserved, None))).await,
             Plan::AtOnce => {
                 let range = self.range(&reserved);
-                let sending = self.session(prefill)?.caller.remote_send(request, &reserved, range);
+                let sending = self.session(prefill)?.caller.remote_send(&sender, &reserved, range);
                 let (session, mut stream) = (self.session(decode)?, self.check(request));
                 let mut events = match session.caller.start_generate(request.clone(), Some((reserved, None))) {
                     Ok(events) => events,
@@ -134,7 +136,7 @@ impl Script {
             }
             Plan::InTurn | Plan::Migrate | Plan::Plain => {
                 let range = self.range(&reserved);
-                let sent = self.session(prefill)?.caller.remote_send(request, &reserved, range).await;
+                let sent = self.session(prefill)?.caller.remote_send(&sender, &reserved, range).await;
                 if self.plan == Plan::Migrate {
                     return Some(sent.map_or_else(|error| Ended::Failed { error, hopeless: true }, |_| Ended::Served));
                 }
