@@ -80,12 +80,21 @@ impl Scheduler {
     /// While nothing runs, pages that wait for their turn with a younger sequence must not hold up the oldest.
     fn find_room(&mut self, id: SequenceId) -> Option<Room> {
         loop {
-            let received = matches!(self.sequences.get(&id)?.stage, Stage::Received { .. });
+            let received = self.is_received(id);
             let room = if received { self.grow_received(id) } else { self.take_room(id) };
-            if room.is_some() || !self.running.is_empty() || !self.give_up_received(id) {
+            if room.is_some() || !self.running.is_empty() {
                 return room;
             }
+            // Having lost its own pages it takes them from the cache, or computes them.
+            let lost_its_own = received && !self.is_received(id);
+            if !lost_its_own && !self.give_up_received(id) {
+                return None;
+            }
         }
+    }
+
+    fn is_received(&self, id: SequenceId) -> bool {
+        self.sequences.get(&id).is_some_and(|sequence| matches!(sequence.stage, Stage::Received { .. }))
     }
 
     fn take_room(&mut self, id: SequenceId) -> Option<Room> {
@@ -112,6 +121,8 @@ impl Scheduler {
         let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) else { return None };
         let cached_tokens = pages.matched_tokens();
         let mut pages = self.ledger.take_over(pages);
+        // Of the cached pages that count as available one may lie above these, under another copy of the same beginning: it
+        // cannot be evicted before they are.
         if self.ledger.grow(&mut pages, tokens.len()).is_err() {
             self.ledger.insert(&tokens[..computed], &pages);
             self.ledger.release(pages);
