@@ -41,7 +41,7 @@ pub struct MockBackend {
     steps: u64,
     /// Oldest first.
     running: VecDeque<Running>,
-    /// Slots of the last step that go on.
+    /// Slots of the last step.
     active: Vec<SlotId>,
     spare: Vec<StepOutput>,
 }
@@ -166,7 +166,10 @@ impl Backend for MockBackend {
 
         let computes = !plan.segments.is_empty();
         let stall = if computes { self.faults.stall() } else { Default::default() };
-        let continues = plan.segments.iter().any(|segment| self.active.contains(&segment.slot));
+        // A slot that was admitted just now has another sequence than before.
+        let is_new = |slot: SlotId| plan.admitted.iter().any(|(admitted, _)| *admitted == slot);
+        let goes_on = |segment: &Segment| self.active.contains(&segment.slot) && !is_new(segment.slot);
+        let continues = plan.segments.iter().any(goes_on);
         let span = self.pace.step(now, work.duration(&self.config.speed) + stall, continues);
         if computes {
             self.active.clear();

@@ -27,6 +27,17 @@ async fn two_hundred_ms_to_the_first_token_and_twenty_between_tokens() {
 }
 
 #[tokio::test]
+async fn pauses_between_requests_are_not_made_up_for() {
+    let mock = mock("prefill-ms=60,decode-ms=5");
+    for id in 0..3 {
+        let started = Instant::now();
+        generate(&mock, request(id, 100, 3)).await.unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(70), "request {id} after {:?}", started.elapsed());
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+}
+
+#[tokio::test]
 async fn steps_are_shared_by_all_who_decode() {
     let mock = mock("decode-ms=10");
     let started = Instant::now();
