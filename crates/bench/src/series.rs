@@ -14,13 +14,14 @@ pub(crate) struct Series {
     pub(crate) in_flight: Vec<f64>,
 }
 
-/// As many as a plot has room for.
+/// As many as a plot has room for. A run of a second has some too.
 const MOST_STEPS: f64 = 80.0;
 
 impl Series {
     pub(crate) fn of(records: &[Record]) -> Self {
         let end_s = records.iter().map(|record| record.end_us).max().unwrap_or(0) as f64 / 1e6;
-        let step_s = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0].into_iter().find(|step| end_s / step <= MOST_STEPS);
+        let step_s =
+            [0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0].into_iter().find(|step| end_s / step <= MOST_STEPS);
         let step_s = step_s.unwrap_or(end_s / MOST_STEPS);
         // The last step is not whole and would look like a drop.
         let steps = ((end_s / step_s) as usize).max(1);
