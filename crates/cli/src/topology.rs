@@ -45,7 +45,7 @@ impl Topology {
             (0, None) => RouterMode::LeastLoaded,
             (0, Some(_)) => RouterMode::RoundRobin,
         });
-        check_mode(mode, prefill)?;
+        check_mode(mode, prefill, "add --prefill 1")?;
         let whole = if places.is_some() && prefill == 0 { Role::Mixed } else { Role::Decode };
         let roles: Vec<_> = [vec![Role::Prefill; prefill], vec![whole; decode]].concat();
         let shards = shards(options, roles.len())?;
@@ -63,7 +63,8 @@ impl Topology {
         let prefill = roles.iter().filter(|role| **role == Role::Prefill).count();
         let mode = mode.unwrap_or(if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded });
         let mixed = roles.iter().filter(|role| **role == Role::Mixed).count();
-        check_mode(mode, if mode == RouterMode::Disagg { prefill + mixed } else { prefill })?;
+        let compute_prompts = if mode == RouterMode::Disagg { prefill + mixed } else { prefill };
+        check_mode(mode, compute_prompts, "give one the role prefill or mixed")?;
         let places = engines.iter().map(|engine| Some(engine.endpoint.clone())).collect();
         Ok(Self { mode, engines: seats(roles, places, vec![None; engines.len()]) })
     }
@@ -120,10 +121,10 @@ fn shards(options: &FleetOptions, engines: usize) -> Result<Vec<Option<usize>>, 
     Ok(shards.iter().copied().map(Some).collect())
 }
 
-fn check_mode(mode: RouterMode, prefill: usize) -> Result<(), Failure> {
+fn check_mode(mode: RouterMode, prefill: usize, how_to_have_some: &str) -> Result<(), Failure> {
     match (mode, prefill) {
         (RouterMode::Disagg, 0) => {
-            Err(Failure::user("--router-mode disagg needs prefill engines").hint("add --prefill 1"))
+            Err(Failure::user("--router-mode disagg needs prefill engines").hint(how_to_have_some))
         }
         (RouterMode::RoundRobin | RouterMode::LeastLoaded, 1..) => {
             let message = "prefill engines take part in --router-mode disagg only";

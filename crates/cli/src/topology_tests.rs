@@ -126,7 +126,7 @@ fn a_router_is_told_every_engine() {
         (
             "a:1=decode",
             Some(RouterMode::Disagg),
-            "error: --router-mode disagg needs prefill engines\nhint: add --prefill 1",
+            "error: --router-mode disagg needs prefill engines\nhint: give one the role prefill or mixed",
         ),
     ];
     for (engines, mode, expected) in cases {
