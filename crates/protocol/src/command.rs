@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     PrepRecv(Box<PrepRecv>),
     RemoteSend(Box<RemoteSend>),
-    /// With a reservation of the same session the prompt is the reservation's, and may be empty here. The reservation is
+    /// With a reservation that was made for it the prompt is the reservation's, and may be empty here. The reservation is
     /// used up, also when the request is refused. If its KV is still on the way the request waits for it.
     Generate {
         request: Box<GenerateRequest>,

@@ -3,8 +3,10 @@
 
 use baton_sim::Run;
 
-const SEEDS: [(u64, &str); 1] =
-    [(49944, "an engine held itself for stuck when pages that had just landed could not grow at once")];
+const SEEDS: [(u64, &str); 2] = [
+    (49944, "an engine held itself for stuck when pages that had just landed could not grow at once"),
+    (2408, "a reservation of an engine's earlier life was taken for another request's, and its prompt with it"),
+];
 
 #[test]
 fn what_was_repaired_stays_repaired() {

@@ -48,7 +48,8 @@ impl Scheduler {
         mut asked: GenerateRequest,
         from: Option<ReservationId>,
     ) -> Result<(), ServeError> {
-        let reserved = from.and_then(|id| Some((id, self.claim(session, id)?)));
+        let owner = RequestKey { session, request: asked.id };
+        let reserved = from.and_then(|id| Some((id, self.claim(owner, id)?)));
         if asked.prompt.is_empty()
             && let Some(id) = from
         {

@@ -80,9 +80,9 @@ impl Scheduler {
         }
     }
 
-    /// A session uses its own reservations only.
-    pub(super) fn claim(&mut self, session: SessionId, id: ReservationId) -> Option<Reserved> {
-        self.reservations.get(&id).filter(|reserved| reserved.owner.session == session)?;
+    /// A request uses its own reservation only: ids of an engine's earlier life, or mixed up by a router, may name another's.
+    pub(super) fn claim(&mut self, owner: RequestKey, id: ReservationId) -> Option<Reserved> {
+        self.reservations.get(&id).filter(|reserved| reserved.owner == owner)?;
         self.reservations.remove(&id)
     }
 
@@ -113,8 +113,8 @@ impl Scheduler {
 
     /// Nothing more is to be expected: what has arrived is used by the request that waits for it, or kept in the cache.
     pub fn release(&mut self, now: Duration, session: SessionId, id: ReservationId) {
-        if let Some(reserved) = self.claim(session, id) {
-            self.give_back(id, reserved);
+        if self.reservations.get(&id).is_some_and(|reserved| reserved.owner.session == session) {
+            self.abandon(id);
         } else if let Some(sequence) = self.waits_for(id)
             && self.sequences.get(&sequence).is_some_and(|waiting| waiting.request.session == session)
         {
