@@ -43,7 +43,7 @@ impl World {
     /// A client turns to some router.
     pub(crate) fn ask(&mut self) {
         let router = self.random.index(self.weather.routers.len());
-        let request = requests::any(self.next_client, self.weather.context_tokens, &mut self.random);
+        let request = requests::any(self.next_client, &self.weather, &mut self.random);
         let expectation = if self.weather.is_fair() { Expectation::OnlyBusy } else { Expectation::Any };
         self.ask_router(router, request, expectation);
     }
@@ -85,7 +85,7 @@ impl World {
         let Some(Some(Peer { face: Face::Scripts(sessions), .. })) = self.peers.last() else { return };
         let id = self.next_client;
         self.next_client += 1;
-        let request = requests::any(id, self.weather.context_tokens, &mut self.random);
+        let request = requests::any(id, &self.weather, &mut self.random);
         let plan = Plan::draw(&mut self.random);
         self.journal.note(Happening::ScriptAsked {
             script: id,

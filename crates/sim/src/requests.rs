@@ -4,14 +4,15 @@ use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams, To
 
 use crate::model::{POISONED_SEED, VOCAB};
 use crate::random::Random;
+use crate::weather::Weather;
 
 /// Anything a client might want, now and then more than an engine can give.
-pub(crate) fn any(id: u64, context_tokens: usize, random: &mut Random) -> GenerateRequest {
-    let longest = context_tokens as u64 - 1;
+pub(crate) fn any(id: u64, weather: &Weather, random: &mut Random) -> GenerateRequest {
+    let longest = weather.context_tokens as u64 - 1;
     let prompt_tokens = match random.below(100) {
-        0..75 => random.between(1, longest.min(100)),
-        75..98 => random.between(1, longest),
-        _ => longest + 2,
+        0..2 => longest + 2,
+        _ if random.percent(weather.long_prompts_percent) => random.between(1, longest),
+        _ => random.between(1, longest.min(100)),
     };
     let choices = if random.percent(25) { random.between(2, 3) } else { 1 } as usize;
     let max_tokens = if random.percent(4) { 0 } else { random.between(1, 30) as u32 };

@@ -14,6 +14,8 @@ pub(crate) struct Weather {
     pub(crate) engines: Vec<EngineSetUp>,
     pub(crate) routers: Vec<RouterSetUp>,
     pub(crate) clients: u64,
+    /// Of all prompts, how many may be as long as the context.
+    pub(crate) long_prompts_percent: u64,
     pub(crate) scripts: u64,
     /// Requests arrive and faults happen before this.
     pub(crate) heals_at: Duration,
@@ -118,6 +120,7 @@ impl Weather {
             engines,
             routers,
             clients,
+            long_prompts_percent: if theme == Crowd { 60 } else { 25 },
             scripts: random.pick(&[0, 2, 6]),
             heals_at: if theme == Crowd { random.millis(50, 200) } else { random.millis(100, 500) },
             network: Network::draw(theme, random),
