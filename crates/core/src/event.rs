@@ -1,6 +1,8 @@
 //! What an engine answers: to a generation one event per token, of which one ends each choice; to the calls before it one
 //! event each.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Attempt, Choice, RequestId, ReservationId, ServeError, TokenId};
@@ -42,6 +44,28 @@ impl EngineEvent {
     }
 }
 
+/// Where the time went between a prompt's arrival at an engine and the moment when all of it was computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptTimes {
+    /// Until its first step.
+    pub queue: Duration,
+    pub prefill: Duration,
+    /// Until its KV had come from another engine.
+    pub handoff: Duration,
+}
+
+impl PromptTimes {
+    /// While a prompt waits for its KV the sender queues and computes: what is left of the wait is the hand-off.
+    #[must_use]
+    pub fn fed_by(self, sender: Self) -> Self {
+        Self {
+            queue: self.queue + sender.queue,
+            prefill: self.prefill + sender.prefill,
+            handoff: self.handoff.saturating_sub(sender.queue + sender.prefill),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptEvent {
     pub request: RequestId,
@@ -50,6 +74,7 @@ pub struct PromptEvent {
     pub cached_tokens: u32,
     /// Of prompt positions 1, 2, …, when asked for: position 0 has no distribution before it.
     pub logprobs: Option<Vec<TokenLogprobs>>,
+    pub times: PromptTimes,
 }
 
 /// ```text
@@ -74,6 +99,8 @@ pub struct SentEvent {
     /// Tokens of the range that the receiver has verified. Fewer than were sent when blocks arrived damaged or late: the
     /// receiver computes those itself.
     pub verified_tokens: u32,
+    /// Of the sender.
+    pub times: PromptTimes,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,4 +145,18 @@ pub enum FinishReason {
     StopToken,
     /// `max_tokens` or the model's context is used up.
     Length,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sender_computes_while_its_receiver_waits() {
+        let ms = Duration::from_millis;
+        let receiver = PromptTimes { queue: ms(1), prefill: ms(2), handoff: ms(50) };
+        let sender = PromptTimes { queue: ms(10), prefill: ms(35), handoff: ms(0) };
+        assert_eq!(receiver.fed_by(sender), PromptTimes { queue: ms(11), prefill: ms(37), handoff: ms(5) });
+        assert_eq!(receiver.fed_by(PromptTimes::default()), receiver);
+    }
 }

@@ -12,7 +12,8 @@ mod request;
 
 pub use error::{Fault, Retry, ServeError};
 pub use event::{
-    Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, ReservedEvent, SentEvent, TokenEvent, TokenLogprobs,
+    Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, PromptTimes, ReservedEvent, SentEvent, TokenEvent,
+    TokenLogprobs,
 };
 pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use range::TokenRange;

@@ -1,10 +1,12 @@
 //! A request as the scheduler keeps it: what was asked, which choices still run, what is known of its prompt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_compute::SamplerSpec;
 use baton_core::{
-    Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, ServeError, TokenId, TokenLogprobs,
+    Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, PromptTimes, ServeError, TokenId,
+    TokenLogprobs,
 };
 
 use crate::scheduler::Export;
@@ -20,6 +22,37 @@ pub(crate) struct ActiveRequest {
     pub(crate) prompt: PromptProgress,
     /// Set when the prompt is computed for another engine, and nothing else.
     pub(crate) export: Option<Export>,
+    pub(crate) progress: Progress,
+}
+
+/// When a prompt reached what, on the scheduler's clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    arrived: Duration,
+    /// Its KV, from another engine.
+    pub(crate) landed: Option<Duration>,
+    admitted: Option<Duration>,
+}
+
+impl Progress {
+    pub(crate) fn new(arrived: Duration) -> Self {
+        Self { arrived, landed: None, admitted: None }
+    }
+
+    /// The first time counts: a preemption later on is part of the computing.
+    pub(crate) fn admit(&mut self, now: Duration) {
+        self.admitted.get_or_insert(now);
+    }
+
+    pub(crate) fn times(&self, computed: Duration) -> PromptTimes {
+        let landed = self.landed.unwrap_or(self.arrived);
+        let admitted = self.admitted.unwrap_or(computed);
+        PromptTimes {
+            queue: admitted.saturating_sub(landed),
+            prefill: computed.saturating_sub(admitted),
+            handoff: landed.saturating_sub(self.arrived),
+        }
+    }
 }
 
 /// The leader is the choice that computes the prompt; the others share its pages afterwards.
@@ -68,7 +101,12 @@ impl ActiveRequest {
     }
 
     /// The prompt's event, once, when its leader has computed all of it.
-    pub(crate) fn report_prompt(&mut self, sequence: SequenceId, computed: usize) -> Option<EngineEvent> {
+    pub(crate) fn report_prompt(
+        &mut self,
+        now: Duration,
+        sequence: SequenceId,
+        computed: usize,
+    ) -> Option<EngineEvent> {
         let PromptProgress::Computing { leader, cached_tokens, logprobs, .. } = &mut self.prompt else { return None };
         if *leader != sequence || computed < self.asked.prompt.len() {
             return None;
@@ -78,6 +116,7 @@ impl ActiveRequest {
             attempt: self.asked.attempt,
             cached_tokens: cached_tokens.unwrap_or(0),
             logprobs: self.asked.prompt_logprobs.map(|_| std::mem::take(logprobs)),
+            times: self.progress.times(now),
         };
         self.prompt = PromptProgress::Reported;
         Some(EngineEvent::Prompt(event))
@@ -108,5 +147,22 @@ impl ActiveRequest {
 
     pub(crate) fn failed(&self, error: ServeError) -> EngineEvent {
         EngineEvent::Failed(FailedEvent { request: self.asked.id, attempt: self.asked.attempt, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up() {
+        let ms = Duration::from_millis;
+        let mut progress = Progress::new(ms(100));
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(30), ..PromptTimes::default() });
+        progress.admit(ms(110));
+        progress.admit(ms(120));
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(10), prefill: ms(20), handoff: ms(0) });
+        progress.landed = Some(ms(105));
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(5), prefill: ms(20), handoff: ms(5) });
     }
 }

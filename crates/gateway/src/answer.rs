@@ -19,6 +19,7 @@ use crate::gateway::Gateway;
 use crate::generation::{Generation, Job};
 use crate::params::Delivery;
 use crate::sse;
+use crate::timings::Timings;
 use crate::usage::Usage;
 
 /// How an endpoint words what it is told.
@@ -58,6 +59,9 @@ struct Envelope<'a, C> {
     /// Outer `None`: not there; inner: null.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
+    /// Wherever usage is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 impl Head {
@@ -76,6 +80,7 @@ impl Head {
             system_fingerprint: self.fingerprint.as_deref(),
             choices,
             usage,
+            timings: None,
         }
     }
 
@@ -102,7 +107,8 @@ pub(crate) async fn answer<S: Shape>(
         Delivery::Whole => {
             let answers = collect(&mut generation, choices).await?;
             let answers = answers.into_iter().map(|answer| shape.choice(gateway, answer)).collect();
-            let whole = head.envelope(S::OBJECT, answers, Some(Some(generation.usage())));
+            let usage = Some(Some(generation.usage()));
+            let whole = Envelope { timings: Some(generation.timings()), ..head.envelope(S::OBJECT, answers, usage) };
             Ok(head.named(Json(whole).into_response()))
         }
         Delivery::Stream { include_usage } => {
@@ -135,7 +141,7 @@ impl<S: Shape> Chunks<S> {
     fn respond(self, generation: Generation, first: Option<Piece>, choices: u32) -> Result<Response, ApiError> {
         let mut ready = VecDeque::new();
         for opening in (0..choices).filter_map(|index| self.shape.opening(index)) {
-            ready.push_back(self.event(vec![opening], None)?);
+            ready.push_back(self.chunk(opening)?);
         }
         if let Some(piece) = first {
             ready.push_back(self.piece(piece)?);
@@ -159,7 +165,7 @@ impl<S: Shape> Chunks<S> {
         let Some(running) = generation else { return VecDeque::new() };
         let told = match running.next().await {
             Ok(Some(piece)) => return self.piece(piece).into_iter().collect(),
-            Ok(None) => self.closing(running.usage()),
+            Ok(None) => self.closing(running.usage(), running.timings()),
             Err(error) => Err(error),
         };
         *generation = None;
@@ -167,23 +173,27 @@ impl<S: Shape> Chunks<S> {
         told.unwrap_or_else(|error| sse::event(&error.body()).into_iter().collect())
     }
 
-    fn closing(&self, usage: Usage) -> Result<VecDeque<Bytes>, ApiError> {
+    fn closing(&self, usage: Usage, timings: Timings) -> Result<VecDeque<Bytes>, ApiError> {
         let mut events = VecDeque::new();
         if self.include_usage {
-            events.push_back(self.event(Vec::new(), Some(usage))?);
+            let envelope = self.head.envelope(S::CHUNK_OBJECT, Vec::<S::Chunk>::new(), Some(Some(usage)));
+            events.push_back(written(&Envelope { timings: Some(timings), ..envelope })?);
         }
         events.push_back(sse::DONE);
         Ok(events)
     }
 
     fn piece(&self, piece: Piece) -> Result<Bytes, ApiError> {
-        self.event(vec![self.shape.chunk(&self.gateway, piece)], None)
+        self.chunk(self.shape.chunk(&self.gateway, piece))
     }
 
-    fn event(&self, choices: Vec<S::Chunk>, usage: Option<Usage>) -> Result<Bytes, ApiError> {
-        let usage = self.include_usage.then_some(usage);
-        sse::event(&self.head.envelope(S::CHUNK_OBJECT, choices, usage)).map_err(|error| {
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("a chunk could not be written: {error}"))
-        })
+    fn chunk(&self, chunk: S::Chunk) -> Result<Bytes, ApiError> {
+        written(&self.head.envelope(S::CHUNK_OBJECT, vec![chunk], self.include_usage.then_some(None)))
     }
+}
+
+fn written(chunk: &impl Serialize) -> Result<Bytes, ApiError> {
+    sse::event(chunk).map_err(|error| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("a chunk could not be written: {error}"))
+    })
 }

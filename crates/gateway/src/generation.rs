@@ -15,6 +15,7 @@ use crate::metrics::Stopwatch;
 use crate::params::Params;
 use crate::prompt::Prompt;
 use crate::prompt_run::{Output, PromptRun};
+use crate::timings::Timings;
 use crate::usage::Usage;
 
 /// A request that has been understood: nothing in it can be wrong any more.
@@ -77,6 +78,7 @@ fn random_seed() -> u64 {
 pub(crate) struct Generation {
     runs: SelectAll<BoxStream<'static, Result<Output, ApiError>>>,
     usage: Usage,
+    timings: Timings,
     _held: Held,
 }
 
@@ -90,7 +92,7 @@ impl Generation {
             let run = PromptRun::new(events, prompt, vocabulary, &params, first_index, stopwatch);
             stream::unfold(run, |mut run| async move { run.next().await.map(|output| (output, run)) }).boxed()
         });
-        Self { runs: runs.collect(), usage: Usage::default(), _held: held }
+        Self { runs: runs.collect(), usage: Usage::default(), timings: Timings::default(), _held: held }
     }
 
     /// `None` when all choices have ended. After an error nothing more comes: the other prompts are given up.
@@ -98,7 +100,10 @@ impl Generation {
         while let Some(output) = self.runs.next().await {
             match output {
                 Ok(Output::Piece(piece)) => return Ok(Some(piece)),
-                Ok(Output::Ended(usage)) => self.usage += usage,
+                Ok(Output::Ended(usage, timings)) => {
+                    self.usage += usage;
+                    self.timings = self.timings.longest(timings);
+                }
                 Err(error) => {
                     self.runs.clear();
                     return Err(error);
@@ -111,5 +116,10 @@ impl Generation {
     /// Of what has ended so far.
     pub(crate) fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Of the prompt that took longest so far.
+    pub(crate) fn timings(&self) -> Timings {
+        self.timings
     }
 }

@@ -30,6 +30,7 @@ mod routes;
 mod serve;
 mod service;
 mod sse;
+mod timings;
 mod tokenize;
 mod usage;
 

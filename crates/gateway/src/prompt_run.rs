@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use baton_core::{EngineEvent, PromptEvent, ServeError, TokenEvent, TokenLogprobs};
+use baton_core::{EngineEvent, PromptEvent, PromptTimes, ServeError, TokenEvent, TokenLogprobs};
 use baton_protocol::TokenStream;
 use baton_text::{ControlTokens, Detokenizer, StopMatcher, TextStart, Vocabulary};
+use tokio::time::Instant;
 
 use crate::choice::{Choice, Finish, Piece, ScoredToken};
 use crate::error::ApiError;
 use crate::metrics::Stopwatch;
 use crate::params::Params;
 use crate::prompt::Prompt;
+use crate::timings::Timings;
 use crate::usage::Usage;
 
 pub(crate) struct PromptRun {
@@ -24,13 +27,16 @@ pub(crate) struct PromptRun {
     choices: Vec<Choice>,
     ready: VecDeque<Output>,
     usage: Usage,
+    times: PromptTimes,
+    /// When the prompt was.
+    computed: Option<Instant>,
     stopwatch: Stopwatch,
 }
 
 pub(crate) enum Output {
     Piece(Piece),
     /// Nothing follows.
-    Ended(Usage),
+    Ended(Usage, Timings),
 }
 
 impl PromptRun {
@@ -57,6 +63,8 @@ impl PromptRun {
             first_index,
             ready: VecDeque::new(),
             usage: Usage { prompt_tokens: prompt.tokens.len() as u64, ..Usage::default() },
+            times: PromptTimes::default(),
+            computed: None,
             prompt,
             stopwatch,
         }
@@ -81,6 +89,8 @@ impl PromptRun {
 
     fn prompt_is_computed(&mut self, event: PromptEvent) {
         self.usage.cached_tokens = event.cached_tokens.into();
+        self.times = event.times;
+        self.computed = Some(Instant::now());
         let finish = (self.prompt.max_tokens == 0).then_some(Finish::Length);
         let text = self.prompt.echo.take();
         if text.is_some() || finish.is_some() {
@@ -143,7 +153,8 @@ impl PromptRun {
     fn end(&mut self) {
         self.events = None;
         self.stopwatch.ended(self.usage);
-        self.ready.push_back(Output::Ended(self.usage));
+        let decode = self.computed.map_or(Duration::ZERO, |computed| computed.elapsed());
+        self.ready.push_back(Output::Ended(self.usage, Timings::new(self.times, decode)));
     }
 
     fn fail(&mut self, error: ServeError) -> ApiError {

@@ -54,6 +54,7 @@ impl Scheduler {
         sequence.stage = Stage::Prefilling { slot, pages, computed };
         if let Some(request) = self.requests.get_mut(&sequence.request) {
             request.note_cached_tokens(id, cached_tokens);
+            request.progress.admit(self.step_started);
         }
         self.counters.cached_tokens += cached_tokens as u64;
         self.waiting.remove(&id);

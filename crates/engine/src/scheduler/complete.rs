@@ -102,7 +102,7 @@ impl Scheduler {
             return;
         }
         let leader_unwanted = request.leader_unwanted();
-        let Some(event) = request.report_prompt(row.sequence, computed) else { return };
+        let Some(event) = request.report_prompt(now, row.sequence, computed) else { return };
         events.push(SessionEvent { session: key.session, event });
         if !request.generates {
             return self.end(row.sequence);

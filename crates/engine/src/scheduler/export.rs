@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::{
-    Choice, EngineEvent, GenerateRequest, Limits, PAGE_TOKENS, SamplingParams, SentEvent, ServeError, TokenRange,
+    Choice, EngineEvent, GenerateRequest, Limits, PAGE_TOKENS, PromptTimes, SamplingParams, SentEvent, ServeError,
+    TokenRange,
 };
 use baton_kv::pages_for;
 use baton_protocol::{RemoteSend, SessionId};
 
 use super::{Scheduler, SessionEvent};
 use crate::handoff::{ExportId, Exported, PageOffer};
-use crate::request::{ActiveRequest, PromptProgress};
+use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 /// What a request for a hand-off has besides its prompt.
@@ -23,6 +24,8 @@ pub(crate) struct Export {
     pages: Range<usize>,
     /// Set once everything was offered.
     pub(super) confirmed_by: Option<Duration>,
+    /// Until then.
+    times: PromptTimes,
 }
 
 impl Export {
@@ -35,7 +38,7 @@ impl Export {
             end if end >= room.end() => room.pages(),
             end => end as usize / PAGE_TOKENS,
         };
-        Self { id, range, pages: first..end.max(first), confirmed_by: None }
+        Self { id, range, pages: first..end.max(first), confirmed_by: None, times: PromptTimes::default() }
     }
 
     /// Pages that are final once positions `[from, to)` of `total` have been computed.
@@ -85,6 +88,7 @@ impl Scheduler {
             sequences: Vec::new(),
             prompt: PromptProgress::Reported,
             export: None,
+            progress: Progress::new(now),
         };
         if export.pages.is_empty() {
             self.handoff.finish_export(id);
@@ -117,7 +121,9 @@ impl Scheduler {
     /// All of it is computed and offered: the pages stay until the receiver has confirmed.
     pub(super) fn deliver(&mut self, now: Duration, id: SequenceId) {
         let Some(Sequence { request, stage, .. }) = self.sequences.get_mut(&id) else { return };
-        let Some(export) = self.requests.get_mut(request).and_then(|request| request.export.as_mut()) else { return };
+        let Some(request) = self.requests.get_mut(request) else { return };
+        let Some(export) = &mut request.export else { return };
+        export.times = request.progress.times(now);
         *stage = match std::mem::replace(stage, Stage::Waiting) {
             Stage::Prefilling { slot, pages, .. } => {
                 self.slots.release(slot);
@@ -150,7 +156,8 @@ impl Scheduler {
             self.ledger.forget(&asked.prompt, verified / PAGE_TOKENS);
         }
         let verified = verified.min(export.range.end() as usize).saturating_sub(export.range.begin() as usize);
-        let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens: verified as u32 };
+        let (verified_tokens, times) = (verified as u32, export.times);
+        let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens, times };
         events.push(SessionEvent { session: key.session, event: EngineEvent::Sent(sent) });
         self.counters.handoffs_sent += 1;
     }

@@ -9,7 +9,7 @@ use baton_core::{
 use baton_protocol::{Command, SessionId};
 
 use super::{Scheduler, SessionEvent};
-use crate::request::{ActiveRequest, PromptProgress};
+use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 impl Scheduler {
@@ -60,7 +60,7 @@ impl Scheduler {
         let leader = if other_prompt {
             Err(ServeError::conflict("the prompt is not the one its reservation was made for").about("prompt"))
         } else {
-            self.enqueue(session, asked)
+            self.enqueue(now, session, asked)
         };
         match (&leader, reserved) {
             (Ok(leader), Some((id, reserved))) => self.park(now, *leader, id, reserved),
@@ -72,7 +72,12 @@ impl Scheduler {
     }
 
     /// Makes sequences of all choices; the first, which is returned, computes the prompt.
-    fn enqueue(&mut self, session: SessionId, mut asked: GenerateRequest) -> Result<SequenceId, ServeError> {
+    fn enqueue(
+        &mut self,
+        now: Duration,
+        session: SessionId,
+        mut asked: GenerateRequest,
+    ) -> Result<SequenceId, ServeError> {
         self.limits.check(&asked)?;
         let key = RequestKey { session, request: asked.id };
         self.make_way(key, asked.attempt)?;
@@ -91,7 +96,8 @@ impl Scheduler {
         }
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
-        self.requests.insert(key, ActiveRequest { asked, generates, sequences, prompt, export: None });
+        let progress = Progress::new(now);
+        self.requests.insert(key, ActiveRequest { asked, generates, sequences, prompt, export: None, progress });
         Ok(leader)
     }
 

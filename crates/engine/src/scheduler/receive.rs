@@ -129,8 +129,11 @@ impl Scheduler {
 
     /// The fabric stops; the sequence goes on with what was verified.
     pub(super) fn receive(&mut self, now: Duration, id: SequenceId) {
-        let Some(Sequence { tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
+        let Some(Sequence { request, tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
+        if let Some(request) = self.requests.get_mut(request) {
+            request.progress.landed = Some(now);
+        }
         // The last token is computed here in any case, for its logits.
         let verified = self.handoff.revoke(from).min(tokens.len() - 1).max(pages.matched_tokens());
         self.ledger.insert(&tokens[..verified], pages.table());

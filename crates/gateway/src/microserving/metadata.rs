@@ -84,6 +84,8 @@ fn conflict(message: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use baton_core::PromptTimes;
+
     use super::*;
 
     fn metadata(matched: u32, end: u32) -> Metadata {
@@ -127,7 +129,8 @@ mod tests {
         ];
         for ((matched, end), (from, to), verified_tokens, taken) in cases {
             let range = TokenRange::new(from, to).unwrap();
-            let checked = metadata(matched, end).check_taken(range, Sent { verified_tokens });
+            let checked =
+                metadata(matched, end).check_taken(range, Sent { verified_tokens, times: PromptTimes::default() });
             assert_eq!(checked.is_ok(), taken, "{range} of {verified_tokens} into [{matched}, {end})");
         }
     }

@@ -35,6 +35,7 @@ async fn a_completion() {
         json!({"prompt_tokens": prompt_tokens, "completion_tokens": 2, "total_tokens": prompt_tokens + 2,
             "prompt_tokens_details": {"cached_tokens": 32}})
     );
+    assert_eq!((&body["timings"]["queue_ms"], &body["timings"]["prefill_ms"]), (&json!(1.5), &json!(20.0)));
 }
 
 #[tokio::test]

@@ -1,16 +1,24 @@
 //! An engine that does what a test tells it to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_core::{
     Candidate, Choice, EngineCounters, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason,
-    GenerateRequest, PromptEvent, ServeError, SessionLoad, ShardCounters, TokenEvent, TokenId, TokenLogprobs,
-    TokenRange,
+    GenerateRequest, PromptEvent, PromptTimes, ServeError, SessionLoad, ShardCounters, TokenEvent, TokenId,
+    TokenLogprobs, TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_text::{SpecialTokens, Tokenizer};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+
+/// What the engine says of every prompt.
+pub(crate) const TIMES: PromptTimes = PromptTimes {
+    queue: Duration::from_micros(1_500),
+    prefill: Duration::from_millis(20),
+    handoff: Duration::from_millis(3),
+};
 
 pub(crate) struct DrivenEngine {
     info: EngineInfo,
@@ -108,7 +116,7 @@ impl Started {
         let scored = |&token: &TokenId| logprobs(token);
         let logprobs = self.request.prompt_logprobs.map(|_| self.request.prompt[1..].iter().map(scored).collect());
         let (request, attempt) = (self.request.id, self.request.attempt);
-        self.send(EngineEvent::Prompt(PromptEvent { request, attempt, cached_tokens, logprobs }));
+        self.send(EngineEvent::Prompt(PromptEvent { request, attempt, cached_tokens, logprobs, times: TIMES }));
     }
 
     /// The choice continues with this text; its last token has `finish`.

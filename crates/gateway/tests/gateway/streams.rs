@@ -27,10 +27,10 @@ async fn a_completion_as_bytes() {
     let chunks = reply.chunks();
     let (id, created) = (&chunks[0]["id"], &chunks[0]["created"]);
     assert_eq!(reply.header("x-request-id"), id.as_str());
-    let chunk = |choices: &str, usage: &str| {
+    let chunk = |choices: &str, cost: &str| {
         format!(
             "data: {{\"id\":{id},\"object\":\"text_completion\",\"created\":{created},\"model\":\"storyteller-11m\",\
-             \"system_fingerprint\":\"fp_cpu012345678\",\"choices\":[{choices}],\"usage\":{usage}}}\n\n"
+             \"system_fingerprint\":\"fp_cpu012345678\",\"choices\":[{choices}],\"usage\":{cost}}}\n\n"
         )
     };
     let prompt_tokens = crate::server::tokenizer().encode("Hello", baton_text::SpecialTokens::Add).unwrap().len();
@@ -39,10 +39,13 @@ async fn a_completion_as_bytes() {
          \"prompt_tokens_details\":{{\"cached_tokens\":0}}}}",
         prompt_tokens + 2
     );
+    let decode_ms = &chunks[2]["timings"]["decode_ms"];
+    assert!((0.0..1000.0).contains(&decode_ms.as_f64().unwrap()), "{decode_ms}");
+    let timings = format!(r#"{{"queue_ms":1.5,"prefill_ms":20.0,"handoff_ms":3.0,"decode_ms":{decode_ms}}}"#);
     let expected = [
         chunk(r#"{"index":0,"text":" the","logprobs":null,"finish_reason":null}"#, "null"),
         chunk(r#"{"index":0,"text":" cat","logprobs":null,"finish_reason":"length"}"#, "null"),
-        chunk("", &usage),
+        chunk("", &format!("{usage},\"timings\":{timings}")),
         "data: [DONE]\n\n".to_owned(),
     ];
     assert_eq!(reply.body, expected.concat());

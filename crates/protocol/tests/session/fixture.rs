@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_core::{
     Attempt, Choice, EngineEvent, EngineInfo, EngineReport, FinishReason, GenerateRequest, Limits, PromptEvent,
-    RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
+    PromptTimes, RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
 };
 use baton_protocol::{Command, Secret, SessionClient, SessionHost, SessionId, StepReply, TokenStream, serve_sessions};
 use tokio::net::TcpListener;
@@ -115,7 +115,13 @@ pub(crate) fn request(id: u64, choices: usize, prompt: &[u32]) -> GenerateReques
 }
 
 pub(crate) fn prompt(id: u64) -> EngineEvent {
-    EngineEvent::Prompt(PromptEvent { request: RequestId(id), attempt: Attempt(0), cached_tokens: 0, logprobs: None })
+    EngineEvent::Prompt(PromptEvent {
+        request: RequestId(id),
+        attempt: Attempt(0),
+        cached_tokens: 0,
+        logprobs: None,
+        times: PromptTimes::default(),
+    })
 }
 
 pub(crate) fn token(id: u64, choice: u32, index: u32, finish: Option<FinishReason>) -> EngineEvent {

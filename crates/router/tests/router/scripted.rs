@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use baton_core::{
     Attempt, Choice, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason, GenerateRequest,
-    Limits, PromptEvent, RequestId, SamplingParams, ServeError, SessionLoad, TokenEvent, TokenId, TokenRange,
+    Limits, PromptEvent, PromptTimes, RequestId, SamplingParams, ServeError, SessionLoad, TokenEvent, TokenId,
+    TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use baton_router::{Fleet, Role};
@@ -222,7 +223,13 @@ pub(crate) async fn read(mut stream: TokenStream, choices: usize) -> (Vec<Vec<To
 }
 
 pub(crate) fn prompt_event(request: &GenerateRequest) -> EngineEvent {
-    EngineEvent::Prompt(PromptEvent { request: request.id, attempt: request.attempt, cached_tokens: 0, logprobs: None })
+    EngineEvent::Prompt(PromptEvent {
+        request: request.id,
+        attempt: request.attempt,
+        cached_tokens: 0,
+        logprobs: None,
+        times: PromptTimes::default(),
+    })
 }
 
 pub(crate) fn token_event(request: &GenerateRequest, attempt: Attempt, choice: Choice, index: u32) -> EngineEvent {
