@@ -1,10 +1,12 @@
 """`baton bench` and `baton chat` against a real deployment, and the page in a real browser."""
 import json
+import os
 import re
 import shutil
 import subprocess
 from html import escape, unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,11 @@ def test_a_run_is_measured_and_saved(measured):
     assert requests["output_tokens"] == 20 * 12
     assert result["server"]["prompts"].startswith("token ids"), "our server takes ids"
     assert 0 < result["summary"]["ttft_ms"]["p50"] <= result["summary"]["e2e_ms"]["p50"]
+    for record in result["records"]:
+        timings, first_ms = record["timings"], (record["first_token_us"] - record["sent_us"]) / 1000
+        before_ms = timings["queue_ms"] + timings["prefill_ms"] + timings["handoff_ms"]
+        assert 0 < timings["prefill_ms"] and before_ms <= first_ms, "the server's account fits what the client saw"
+        assert timings["decode_ms"] > 0
     assert len(result["records"]) == 24
 
 
@@ -124,6 +131,34 @@ def test_the_page_in_a_browser(measured, tmp_path, name, width, theme, scheme):
         assert plot["drawn"] >= 1, f"{plot['id']} is empty"
         assert plot["width"] > 250 and plot["height"] > 150, plot
         assert re.search(r"\d", plot["tip"]), f"no values under the pointer of {plot['id']}"
+
+
+def test_servers_are_compared(tmp_path):
+    """A mock with twice the time per token takes twice the time per token, whatever this machine is doing meanwhile."""
+    mock = f"{BINARY} engine --listen 127.0.0.1:{{port}} --dialect vllm --mock prefill-ms=20,decode-ms="
+    saved = tmp_path / "compared.json"
+    load = ["--users", 2, "--requests", 10, "--warmup", 2, "--input", 20, "--output", 20]
+    done = run("bench", "compare", "--a", mock + "5", "--b", mock + "10", "--labels", "five,ten", "--json", saved, *load)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(saved.read_text())
+    assert len(result["rounds"]) == 5
+    rows = {row["name"]: row for row in result["comparison"]}
+    assert rows["TPOT p50, ms"]["ratios"][0]["median"] == pytest.approx(2.0, rel=0.15)
+    assert rows["CPU per request, ms"]["servers"][0]["median"] >= 0
+    running = [command_line(pid) for pid in os.listdir("/proc") if pid.isdigit()]
+    assert not [line for line in running if "prefill-ms=20,decode-ms=" in line and "compare" not in line]
+
+
+def command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_a_server_that_does_not_start(tmp_path):
+    done = run("bench", "compare", "--a", "echo sorry; exit 3", "--b", "true", "--requests", 5)
+    assert done.returncode == 1 and "exit status: 3" in done.stderr and "| sorry" in done.stderr, done.stderr
 
 
 def test_a_chat(baton):

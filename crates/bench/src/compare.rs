@@ -3,6 +3,7 @@
 
 mod bootstrap;
 mod process;
+mod session;
 mod table;
 
 use std::path::Path;
@@ -103,7 +104,12 @@ impl Contender {
         let server = process::ready(plan, client, process, options.start_timeout).await?;
         let measuring =
             Measuring { label: Some(self.label.clone()), plan: plan.clone(), client: client.clone(), server };
-        measuring.measure().await
+        let cpu = || process.map(|process| process.session.cpu());
+        let before = cpu();
+        let mut run = measuring.measure().await?;
+        let used = cpu().zip(before).map(|(after, before)| after.saturating_sub(before));
+        run.server_cpu_s = used.map(|used| used.as_secs_f64());
+        Ok(run)
     }
 }
 

@@ -4,6 +4,7 @@ mod axis;
 mod file;
 pub(crate) mod page;
 mod plot;
+mod plots;
 pub(crate) mod table;
 mod timeline;
 

@@ -153,6 +153,7 @@ impl Measuring {
             series: Series::of(&records),
             notes: notes(plan, &self.server, &summary),
             goodput_rate: None,
+            server_cpu_s: None,
             summary,
             records,
         })

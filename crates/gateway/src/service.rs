@@ -20,6 +20,8 @@ pub(crate) struct ModelObject {
     created: u64,
     owned_by: &'static str,
     max_model_len: u32,
+    /// Prompts may hold ids below it.
+    vocab_size: u32,
 }
 
 #[derive(Serialize)]
@@ -36,6 +38,7 @@ fn model_object(gateway: &Gateway) -> ModelObject {
         created: started.as_secs(),
         owned_by: "baton",
         max_model_len: gateway.card.max_context_tokens,
+        vocab_size: gateway.card.vocab_size,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::error::{FrameError, SessionError};
 pub(crate) const MAGIC: [u8; 4] = *b"BATN";
 /// Tells a session from HTTP on the same port: no HTTP method that anybody sends begins with it.
 pub const FIRST_BYTE: u8 = MAGIC[0];
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 1;
 pub(crate) const PREFIX_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::session::Session;
 use crate::client::Client;
 use crate::error::BenchError;
 use crate::plan::Plan;
@@ -26,7 +27,7 @@ const LOG_LINES: usize = 30;
 pub(super) struct Process {
     pub(super) port: u16,
     child: Mutex<Child>,
-    group: Option<u32>,
+    pub(super) session: Session,
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -37,15 +38,16 @@ impl Process {
         let port = free_port().map_err(failed)?;
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(command.replace(PORT, &port.to_string()));
-        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
-        die_with_parent(&mut shell);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        in_a_session_of_its_own(&mut shell);
         let mut child = shell.spawn().map_err(failed)?;
         let log = Arc::default();
         if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
             tokio::spawn(keep_lines(out, Arc::clone(&log)));
             tokio::spawn(keep_lines(err, Arc::clone(&log)));
         }
-        Ok(Self { port, group: child.id(), child: Mutex::new(child), log })
+        let session = Session(child.id().ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
+        Ok(Self { port, session, child: Mutex::new(child), log })
     }
 
     /// How it ended, if it did.
@@ -60,7 +62,7 @@ impl Process {
     }
 
     pub(super) async fn stop(self) {
-        self.signal(libc::SIGTERM);
+        self.session.signal(libc::SIGTERM);
         let ended = async {
             while self.ended().is_none() {
                 sleep(Duration::from_millis(20)).await;
@@ -69,20 +71,11 @@ impl Process {
         // Whatever is left is killed when this is dropped.
         let _ = timeout(STOP_TIMEOUT, ended).await;
     }
-
-    #[allow(unsafe_code, reason = "a process group can only be signalled by a system call")]
-    fn signal(&self, signal: i32) {
-        if let Some(group) = self.group.and_then(|group| i32::try_from(group).ok()) {
-            // SAFETY: kill has no memory effects. The group is the child's own, and no other can have its number as long as
-            // anything of it lives; if nothing does, the call fails.
-            unsafe { libc::kill(-group, signal) };
-        }
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.signal(libc::SIGKILL);
+        self.session.signal(libc::SIGKILL);
     }
 }
 
@@ -130,13 +123,16 @@ async fn keep_lines(input: impl AsyncRead + Unpin, log: Arc<Mutex<VecDeque<Strin
     }
 }
 
-#[allow(unsafe_code, reason = "the parent-death signal can only be set between fork and exec")]
-fn die_with_parent(command: &mut Command) {
-    // SAFETY: the closure runs in the forked child and makes one async-signal-safe call.
+/// It is killed when this process ends, and its own children can be found.
+#[allow(unsafe_code, reason = "session and parent-death signal can only be set between fork and exec")]
+fn in_a_session_of_its_own(command: &mut Command) {
+    // SAFETY: the closure runs in the forked child and makes two async-signal-safe calls.
     unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+        command.pre_exec(|| {
+            if libc::setsid() == -1 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
         });
     }
 }

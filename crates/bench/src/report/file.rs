@@ -23,6 +23,9 @@ pub(crate) struct RunFile {
     /// Found by search: the highest rate that meets the objectives, of which this is the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) goodput_rate: Option<f64>,
+    /// Of all processes of the server during the whole run, where it was started for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_s: Option<f64>,
     pub(crate) summary: Summary,
     pub(crate) series: Series,
     /// In the order of their intended times; warm-up included.
@@ -41,6 +44,11 @@ pub(crate) struct ServerCard {
 }
 
 impl RunFile {
+    pub(crate) fn server_cpu_ms_per_request(&self) -> Option<f64> {
+        let requests = self.records.iter().filter(|record| record.is_complete()).count();
+        self.server_cpu_s.map(|cpu_s| cpu_s * 1e3 / requests.max(1) as f64)
+    }
+
     pub(crate) const FORMAT: &'static str = "baton-bench/1";
 
     pub(crate) fn save(&self, path: &Path) -> Result<(), BenchError> {

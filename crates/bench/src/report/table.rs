@@ -31,7 +31,7 @@ pub(crate) struct Headline {
     pub(crate) lower_is_better: bool,
 }
 
-pub(crate) const HEADLINES: [Headline; 12] = [
+pub(crate) const HEADLINES: [Headline; 13] = [
     Headline { name: "TTFT p50, ms", value: |run| some(run.summary.ttft_ms.p50), lower_is_better: true },
     Headline { name: "TTFT p99, ms", value: |run| some(run.summary.ttft_ms.p99), lower_is_better: true },
     Headline { name: "TPOT p50, ms", value: |run| some(run.summary.tpot_ms.p50), lower_is_better: true },
@@ -55,6 +55,7 @@ pub(crate) const HEADLINES: [Headline; 12] = [
         value: |run| run.summary.goodput.map(|goodput| goodput.share_met * 100.0),
         lower_is_better: false,
     },
+    Headline { name: "CPU per request, ms", value: RunFile::server_cpu_ms_per_request, lower_is_better: true },
     Headline { name: "goodput, requests/s", value: |run| run.goodput_rate, lower_is_better: false },
 ];
 
