@@ -5,6 +5,7 @@
 
 mod error;
 mod event;
+mod gguf_vocabulary;
 mod ids;
 mod range;
 mod report;
@@ -15,6 +16,7 @@ pub use event::{
     Candidate, EngineEvent, FailedEvent, FinishReason, PromptEvent, PromptTimes, ReservedEvent, SentEvent, TokenEvent,
     TokenLogprobs,
 };
+pub use gguf_vocabulary::{GgufVocabulary, TokenType, VocabularyKind};
 pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
