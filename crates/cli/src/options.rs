@@ -167,7 +167,7 @@ impl FabricMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum DtypeOption {
-    /// bf16 for checkpoints in bf16, f32 for others
+    /// f32 for checkpoints in f32, bf16 for others
     #[default]
     Auto,
     Bf16,

@@ -89,8 +89,8 @@ fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines
 /// K and V of one page in all layers. Each shard has a KV head at least, if need be the same as another.
 fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, tp: usize) -> u64 {
     let element = match (dtype, model.dtype) {
-        (DtypeOption::Bf16, _) | (DtypeOption::Auto, Dtype::Bf16) => 2,
-        _ => 4,
+        (DtypeOption::F32, _) | (DtypeOption::Auto, Dtype::F32) => 4,
+        _ => 2,
     };
     let factors = [2, model.layers, model.kv_heads.max(tp), model.head_dim, PAGE_TOKENS, element];
     factors.into_iter().fold(1_u64, |bytes, factor| bytes.saturating_mul(factor as u64)).max(1)

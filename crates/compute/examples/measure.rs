@@ -84,7 +84,7 @@ impl Work {
         let (q, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         let layer = spec.layers * spec.hidden * (2 * q + 2 * kv + 3 * spec.ffn);
         let head = spec.vocab * spec.hidden;
-        let bytes = if spec.dtype == Dtype::Bf16 { 2 } else { 4 };
+        let bytes = if spec.dtype == Dtype::F32 { 4 } else { 2 };
         Self {
             layer_flops: 2.0 * layer as f64,
             head_flops: 2.0 * head as f64,

@@ -73,7 +73,7 @@ pub struct CpuOptions {
 /// What weights and KV are stored as. Activations and sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageDtype {
-    /// bf16 for checkpoints in bf16, f32 for others.
+    /// f32 for checkpoints in f32, bf16 for others.
     Auto,
     Bf16,
     F32,
@@ -133,7 +133,7 @@ impl CpuBackend {
         let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
         let weights_id = weights.weights_id();
         let bf16_storage = match options.dtype {
-            StorageDtype::Auto => spec.dtype == Dtype::Bf16,
+            StorageDtype::Auto => spec.dtype != Dtype::F32,
             StorageDtype::Bf16 => true,
             StorageDtype::F32 => false,
         };

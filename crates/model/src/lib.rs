@@ -7,6 +7,7 @@
 mod architecture;
 mod bundled;
 mod config;
+mod dtype;
 mod error;
 mod files;
 mod generation;
@@ -15,15 +16,18 @@ mod parts;
 mod rope;
 mod source;
 mod spec;
+mod tensor;
 mod weights;
 mod weights_id;
 
 pub use architecture::{Architecture, supported_architectures};
 pub use bundled::{DEFAULT_MODEL, bundled_names};
 pub use config::Config;
+pub use dtype::Dtype;
 pub use error::ModelError;
 pub use files::ModelFiles;
 pub use generation::GenerationConfig;
 pub use model::Model;
 pub use source::ModelSource;
-pub use spec::{DecoderSpec, Dtype, LayerPart, Part, RopeScaling, RopeSpec, TensorView};
+pub use spec::{DecoderSpec, LayerPart, Part, RopeScaling, RopeSpec};
+pub use tensor::{RowOrder, TensorView};

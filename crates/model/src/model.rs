@@ -1,5 +1,7 @@
 //! A model whose files have all been checked.
 
+use std::collections::BTreeMap;
+
 use crate::architecture::{self, Architecture};
 use crate::weights::Weights;
 use crate::weights_id::weights_id;
@@ -73,14 +75,10 @@ fn most_used_dtype(
     architecture: &dyn Architecture,
     weights: &Weights,
 ) -> Result<Dtype, ModelError> {
-    let mut elements = [(Dtype::Bf16, 0), (Dtype::F16, 0), (Dtype::F32, 0)];
+    let mut elements: BTreeMap<Dtype, usize> = BTreeMap::new();
     for part in spec.parts() {
         let view = weights.tensor(&architecture.tensor_name(part))?;
-        for (dtype, count) in &mut elements {
-            if *dtype == view.dtype {
-                *count += view.bytes.len() / dtype.bytes();
-            }
-        }
+        *elements.entry(view.dtype).or_default() += view.shape.iter().product::<usize>();
     }
     Ok(elements.into_iter().max_by_key(|(_, count)| *count).map_or(spec.dtype, |(dtype, _)| dtype))
 }

@@ -1,7 +1,7 @@
 //! What a decoder-only transformer is, once its architecture's configuration has been read: numbers and switches that a
 //! backend can build from without knowing the architecture's name.
 
-use crate::error::ModelError;
+use crate::{Dtype, ModelError};
 
 /// Pre-norm decoder with rotary attention and a gated SiLU feed-forward.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,22 +67,6 @@ pub enum RopeScaling {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Dtype {
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-        }
-    }
-}
-
 /// A weight by its role. An architecture knows what its checkpoints call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -111,13 +95,4 @@ pub enum LayerPart {
     GateBias,
     UpBias,
     DownBias,
-}
-
-/// One tensor as it lies in the file.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
-    pub dtype: Dtype,
-    pub shape: &'a [usize],
-    /// Little-endian, row-major.
-    pub bytes: &'a [u8],
 }

@@ -129,7 +129,7 @@ impl Shard {
         let (begin, end) = info.data_offsets;
         let data = self.bytes.get(self.data_begin..).unwrap_or_default();
         let bytes = data.get(begin..end).ok_or_else(|| refuse("lies outside of the file"))?;
-        Ok(TensorView { dtype, shape: &info.shape, bytes })
+        Ok(TensorView::new(dtype, &info.shape, bytes))
     }
 }
 

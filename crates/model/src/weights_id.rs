@@ -1,8 +1,8 @@
 //! A name for what a model computes: equal for equal weights however they are spread over files, different after
 //! fine-tuning, and cheap for weights that are larger than memory.
 
-use crate::spec::{DecoderSpec, Dtype, RopeScaling, RopeSpec};
-use crate::{ModelError, Part, TensorView};
+use crate::spec::{DecoderSpec, RopeScaling, RopeSpec};
+use crate::{ModelError, Part, RowOrder, TensorView};
 
 /// A tensor up to this size counts byte by byte; of a larger one `WINDOWS` spread stretches do.
 const WHOLE_BYTES: usize = 64 << 10;
@@ -17,7 +17,8 @@ pub(crate) fn weights_id<'a>(
     hash_spec(&mut hasher, spec);
     for part in spec.parts() {
         let view = tensor(part)?;
-        hash_numbers(&mut hasher, &[dtype_number(view.dtype), view.bytes.len() as u64]);
+        hasher.update(view.dtype.name().as_bytes());
+        hash_numbers(&mut hasher, &[view.bytes.len() as u64, row_order_number(view.rows)]);
         hash_sample(&mut hasher, view.bytes);
     }
     Ok(hasher.finalize().to_hex()[..32].to_owned())
@@ -78,11 +79,10 @@ fn hash_numbers(hasher: &mut blake3::Hasher, numbers: &[u64]) {
     }
 }
 
-fn dtype_number(dtype: Dtype) -> u64 {
-    match dtype {
-        Dtype::F32 => 0,
-        Dtype::F16 => 1,
-        Dtype::Bf16 => 2,
+fn row_order_number(rows: RowOrder) -> u64 {
+    match rows {
+        RowOrder::Plain => 0,
+        RowOrder::PairsTogether { head_dim } => head_dim as u64,
     }
 }
 

@@ -11,8 +11,6 @@ use baton_model::{DecoderSpec, LayerPart, Part};
 pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::Matrix;
 pub(crate) use source::Weights;
-#[cfg(test)]
-pub(crate) use source::read_values;
 
 use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
 use self::source::{matrix, vector};

@@ -73,7 +73,7 @@ fn a_flipped_header_byte_is_refused_or_harmless() {
                 // Two tensors of one shape may have changed places; each still has all its bytes, inside of the file.
                 for part in model.spec.parts() {
                     let tensor = model.tensor(part).unwrap();
-                    assert_eq!(tensor.bytes.len(), tensor.shape.iter().product::<usize>() * tensor.dtype.bytes());
+                    assert_eq!(tensor.bytes.len(), tensor.dtype.bytes_of(tensor.shape.iter().product()));
                 }
                 harmless += 1;
             }

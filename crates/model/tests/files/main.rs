@@ -4,5 +4,6 @@
 
 mod bundled;
 mod damaged_weights;
+mod dequantized;
 mod directories;
 mod tiny;

@@ -7,13 +7,10 @@ use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, odd_spec, wide_group_spec};
-use crate::cpu::weights::{Weights, read_values};
+use crate::cpu::weights::Weights;
 
 fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
-    let view = weights.tensor(part).unwrap();
-    let mut values = vec![0.0; view.shape.iter().product()];
-    read_values(view.dtype, view.bytes, &mut values);
-    values.into_iter().map(f64::from).collect()
+    weights.tensor(part).unwrap().vector().into_iter().map(f64::from).collect()
 }
 
 /// x · Wᵀ + b

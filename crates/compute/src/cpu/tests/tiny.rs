@@ -130,7 +130,7 @@ impl Weights for TinyModel {
     fn tensor(&self, part: Part) -> Result<TensorView<'_>, String> {
         let found = self.tensors.iter().find(|(candidate, ..)| *candidate == part);
         let (_, shape, bytes) = found.ok_or_else(|| format!("no {part:?}"))?;
-        Ok(TensorView { dtype: self.spec.dtype, shape, bytes })
+        Ok(TensorView::new(self.spec.dtype, shape, bytes))
     }
 
     fn weights_id(&self) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_model::{Dtype, Part};
 
-use super::source::{Weights, checked, read_values};
+use super::source::{Weights, checked};
 use crate::ComputeError;
 
 pub(crate) struct EmbeddingTable {
@@ -33,7 +33,7 @@ impl EmbeddingTable {
     pub(crate) fn read(&self, token: usize, hidden: &mut [f32]) {
         // SAFETY: borrowed from the weights, which are shared and so stay as they are while this table holds them.
         let bytes = unsafe { self.bytes.as_ref() };
-        let row_bytes = self.hidden * self.dtype.bytes();
-        read_values(self.dtype, &bytes[token * row_bytes..(token + 1) * row_bytes], hidden);
+        let row_bytes = self.dtype.bytes_of(self.hidden);
+        self.dtype.read(&bytes[token * row_bytes..(token + 1) * row_bytes], hidden);
     }
 }

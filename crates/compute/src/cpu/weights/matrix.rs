@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use baton_model::TensorView;
 
-use super::source::read_values;
 use crate::ComputeError;
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
@@ -164,7 +163,7 @@ pub(super) fn pack<E: Element>(
                 for lane in 0..LANES {
                     if let Some((which, row)) = order.source(panel * LANES + lane, slices) {
                         let RowSlice { tensor, rows } = &slices[which];
-                        pack_row(tensor, rows.start + row, depth, lane, packed);
+                        pack_row(tensor, rows.start + row, lane, packed);
                     }
                 }
             },
@@ -173,14 +172,14 @@ pub(super) fn pack<E: Element>(
     Ok(matrices)
 }
 
-fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, depth: usize, lane: usize, packed: &mut [E]) {
+fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed: &mut [E]) {
+    /// Whole blocks of every type.
     const CHUNK: usize = 256;
-    let size = tensor.dtype.bytes();
-    let bytes = &tensor.bytes[row * depth * size..(row + 1) * depth * size];
     let mut values = [0.0; CHUNK];
-    for (chunk, bytes) in bytes.chunks(CHUNK * size).enumerate() {
-        let values = &mut values[..bytes.len() / size];
-        read_values(tensor.dtype, bytes, values);
+    let bytes = tensor.row(row);
+    for (chunk, bytes) in bytes.chunks(tensor.dtype.bytes_of(CHUNK)).enumerate() {
+        let values = &mut values[..bytes.len() / tensor.dtype.block_bytes() * tensor.dtype.block_values()];
+        tensor.dtype.read(bytes, values);
         for (i, &value) in values.iter().enumerate() {
             packed[E::index(chunk * CHUNK + i, lane, LANES)] = E::from_f32(value);
         }
@@ -189,14 +188,14 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, depth: usize, lane:
 
 #[cfg(test)]
 mod tests {
-    use baton_model::Dtype;
+    use baton_model::{Dtype, RowOrder};
     use half::bf16;
 
     use super::*;
 
     #[test]
     fn columns_and_sources_are_inverse() {
-        let tensor = TensorView { dtype: Dtype::F32, shape: &[64, 3], bytes: &[] };
+        let tensor = TensorView::new(Dtype::F32, &[64, 3], &[]);
         let slice = |rows| RowSlice { tensor, rows };
         let (uneven, even) = ([slice(0..40), slice(16..40)], [slice(16..56), slice(0..40)]);
         for (order, slices) in [(Order::Stacked, &uneven), (Order::AlternatingPanels, &even)] {
@@ -216,7 +215,7 @@ mod tests {
     fn packs_what_the_checkpoint_has() {
         let values: Vec<f32> = (0..36 * 5).map(|i| i as f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let tensor = TensorView { dtype: Dtype::F32, shape: &[36, 5], bytes: &bytes };
+        let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
         let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements(rows, 5)).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
@@ -229,6 +228,33 @@ mod tests {
                 let got = unsafe { *matrix.panel(column / LANES).add(index) };
                 let expected = if column < rows && k < 5 { values[(shard * 16 + column) * 5 + k] } else { 0.0 };
                 assert_eq!(got.to_f32(), expected, "shard {shard} ({k}, {column})");
+            }
+        }
+    }
+
+    #[test]
+    fn packs_blocks_as_what_they_stand_for() {
+        // 64 rows of one block each, the scale in its first two bytes.
+        let block = |row: usize| -> [u8; 34] {
+            let scale = bf16::from_f32(row as f32).to_f32();
+            std::array::from_fn(|i| match i {
+                0 | 1 => half::f16::from_f32(scale / 64.0).to_le_bytes()[i],
+                i => (i * 7 + row) as u8,
+            })
+        };
+        let bytes: Vec<u8> = (0..64).flat_map(block).collect();
+        let rows = RowOrder::PairsTogether { head_dim: 32 };
+        let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
+        let mut arenas = [Arena::<bf16>::new(packed_elements(64, 32)).unwrap()];
+        let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
+        let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
+        let mut expected = [0.0; 32];
+        for row in 0..64 {
+            Dtype::Q8_0.read(&block(rows.in_file(row)), &mut expected);
+            for (k, expected) in expected.iter().enumerate() {
+                // SAFETY: inside the panel.
+                let got = unsafe { *matrices[0].panel(row / LANES).add(bf16::index(k, row % LANES, LANES)) };
+                assert_eq!(got, bf16::from_f32(*expected), "({k}, {row})");
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Tensors as a checkpoint has them, checked against the shapes the decoder needs.
 
-use baton_model::{DecoderSpec, Dtype, Part, TensorView};
-use half::{bf16, f16};
+use baton_model::{DecoderSpec, Part, TensorView};
 
 use crate::ComputeError;
 use crate::cpu::lanes::padded;
@@ -26,8 +25,8 @@ pub(super) fn matrix(
 /// Padded with zeros to whole vectors.
 pub(super) fn vector(weights: &dyn Weights, part: Part, len: usize) -> Result<Vec<f32>, ComputeError> {
     let view = checked(weights, part, &[len])?;
-    let mut values = vec![0.0; padded(len)];
-    read_values(view.dtype, view.bytes, &mut values[..len]);
+    let mut values = view.vector();
+    values.resize(padded(len), 0.0);
     Ok(values)
 }
 
@@ -37,31 +36,10 @@ pub(super) fn checked<'a>(
     shape: &[usize],
 ) -> Result<TensorView<'a>, ComputeError> {
     let view = weights.tensor(part).map_err(ComputeError::Load)?;
-    let bytes = shape.iter().product::<usize>() * view.dtype.bytes();
+    let bytes = view.dtype.bytes_of(shape.iter().product());
     if view.shape != shape || view.bytes.len() != bytes {
         let (found, len) = (view.shape, view.bytes.len());
         return Err(ComputeError::Load(format!("{part:?} has shape {found:?} ({len} bytes), expected {shape:?}")));
     }
     Ok(view)
-}
-
-/// As many values as fit into `out`.
-pub(crate) fn read_values(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
-    match dtype {
-        Dtype::F32 => {
-            for (value, bytes) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *value = f32::from_le_bytes(*bytes);
-            }
-        }
-        Dtype::F16 => {
-            for (value, bytes) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                *value = f16::from_le_bytes(*bytes).to_f32();
-            }
-        }
-        Dtype::Bf16 => {
-            for (value, bytes) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                *value = bf16::from_le_bytes(*bytes).to_f32();
-            }
-        }
-    }
 }
