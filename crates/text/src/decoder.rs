@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::TextError;
-
-const FILE: &str = "tokenizer.json";
+use crate::bpe::{SPACE, fallback_byte};
 
 /// A decoder that treats every token alike, whatever stands around it, but for spaces at the very start of a text.
 #[derive(Debug, Default)]
@@ -27,13 +26,24 @@ enum Step {
 }
 
 impl Decoder {
-    pub(crate) fn from_json(decoder: &Value) -> Result<Self, TextError> {
+    pub(crate) fn from_json(file: &'static str, decoder: &Value) -> Result<Self, TextError> {
         let mut this = Self::default();
-        this.add(decoder)?;
+        this.add(decoder)
+            .map_err(|unsupported| TextError::file(file, format!("field decoder: {unsupported} is not supported")))?;
         Ok(this)
     }
 
-    fn add(&mut self, decoder: &Value) -> Result<(), TextError> {
+    pub(crate) fn byte_level() -> Self {
+        Self { steps: vec![Step::ByteLevel], leading_spaces: 0 }
+    }
+
+    pub(crate) fn sentencepiece(leading_spaces: usize) -> Self {
+        let spaces = Step::Replace { from: SPACE.to_string(), to: " ".to_owned() };
+        Self { steps: vec![spaces, Step::ByteFallback], leading_spaces }
+    }
+
+    /// The part that is not supported is the error.
+    fn add<'a>(&mut self, decoder: &'a Value) -> Result<(), &'a Value> {
         let text = |field: &str| decoder[field].as_str().map(str::to_owned);
         let count = |field: &str| decoder[field].as_u64().unwrap_or(0) as usize;
         match (decoder["type"].as_str(), &decoder["decoders"]) {
@@ -42,7 +52,7 @@ impl Decoder {
             (Some("ByteFallback"), _) => self.steps.push(Step::ByteFallback),
             (Some("Fuse"), _) => {}
             (Some("Replace"), _) => {
-                let from = decoder["pattern"]["String"].as_str().ok_or_else(|| unsupported(decoder))?;
+                let from = decoder["pattern"]["String"].as_str().ok_or(decoder)?;
                 self.steps.push(Step::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() });
             }
             (Some("Strip"), _) if text("content").as_deref() == Some(" ") && count("stop") == 0 => {
@@ -55,7 +65,7 @@ impl Decoder {
                     text("prepend_scheme").map_or(decoder["add_prefix_space"] == false, |scheme| scheme == "never");
                 self.leading_spaces += usize::from(!never);
             }
-            _ => return Err(unsupported(decoder)),
+            _ => return Err(decoder),
         }
         Ok(())
     }
@@ -81,18 +91,9 @@ impl Decoder {
     }
 }
 
-fn unsupported(decoder: &Value) -> TextError {
-    TextError::file(FILE, format!("field decoder: {decoder} is not supported"))
-}
-
-fn fallback_byte(token: &str) -> Option<u8> {
-    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
-}
-
 /// The inverse of GPT-2's printable alphabet: printable Latin-1 stands for itself, the other 68 bytes, in ascending order,
 /// for U+0100 and up.
-fn byte_of_char(c: char) -> Option<u8> {
+pub(crate) fn byte_of_char(c: char) -> Option<u8> {
     match u32::from(c) {
         code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => Some(code as u8),
         code @ 0x100..=0x120 => Some((code - 0x100) as u8),
@@ -139,7 +140,7 @@ mod tests {
             (&json!({"type": "Metaspace", "prepend_scheme": "never"}), 0, "▁a", b" a"),
         ];
         for (decoder, leading_spaces, token, bytes) in table {
-            let decoder = Decoder::from_json(decoder).unwrap();
+            let decoder = Decoder::from_json("tokenizer.json", decoder).unwrap();
             assert_eq!((decoder.bytes(token).as_slice(), decoder.leading_spaces), (bytes, leading_spaces), "{token}");
         }
     }
@@ -148,7 +149,7 @@ mod tests {
     fn what_cannot_work_token_by_token_is_refused_by_name() {
         for decoder in [json!(null), json!({"type": "WordPiece"}), json!({"type": "Strip", "content": " ", "stop": 1})]
         {
-            let error = Decoder::from_json(&decoder).unwrap_err().to_string();
+            let error = Decoder::from_json("tokenizer.json", &decoder).unwrap_err().to_string();
             assert!(error.starts_with("tokenizer.json: field decoder"), "{error}");
         }
     }

@@ -3,14 +3,21 @@
 //!
 //! Nothing here does I/O: the files of a model come in as bytes, and errors name the file they are about.
 
+mod bpe;
 mod decoder;
 mod detokenizer;
 mod error;
+mod gguf;
+mod gguf_pre;
+mod names;
+mod recipe;
+mod reference;
 mod special;
 mod stop;
 mod strftime;
 mod template;
 mod tokenizer;
+mod tokenizer_json;
 mod vocabulary;
 
 pub use detokenizer::{ControlTokens, Detokenizer, TextStart};

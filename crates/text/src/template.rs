@@ -39,15 +39,21 @@ impl ChatTemplate {
             (None, Some(source)) => ("tokenizer_config.json, field chat_template", source.as_str()),
             (None, None) => return Ok(None),
         };
+        Self::new(file, source, config.bos_token.as_deref(), config.eos_token.as_deref()).map(Some)
+    }
+
+    /// The one in a GGUF file; `bos` and `eos` are the texts of its special tokens.
+    pub fn from_gguf(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
+        Self::new("tokenizer.chat_template", source, bos, eos)
+    }
+
+    fn new(file: &'static str, source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
         let mut environment = environment().map_err(|error| TextError::file(file, error))?;
         environment
             .add_template_owned(NAME, without_generation_marks(source))
             .map_err(|error| TextError::file(file, error))?;
-        Ok(Some(Self {
-            environment,
-            bos_token: config.bos_token.clone().unwrap_or_default(),
-            eos_token: config.eos_token.clone().unwrap_or_default(),
-        }))
+        let text = |token: Option<&str>| token.unwrap_or_default().to_owned();
+        Ok(Self { environment, bos_token: text(bos), eos_token: text(eos) })
     }
 
     pub fn render(&self, conversation: &Conversation<'_>) -> Result<String, TextError> {
@@ -233,6 +239,8 @@ mod tests {
         assert!(error.to_string().starts_with("tokenizer_config.json, field chat_template: syntax error"), "{error}");
         let error = ChatTemplate::from_files(&config, Some("{{")).err().unwrap();
         assert!(error.to_string().starts_with("chat_template.jinja: "), "{error}");
+        let error = ChatTemplate::from_gguf("{{", None, None).err().unwrap();
+        assert!(error.to_string().starts_with("tokenizer.chat_template: "), "{error}");
         assert!(ChatTemplate::from_files(&TokenizerConfig::default(), None).unwrap().is_none());
     }
 }

@@ -1,13 +1,16 @@
-//! Text to token ids, by the rules of a model's tokenizer.json.
+//! Text to token ids, by the rules of a model's tokenizer.json or GGUF file.
 
 use std::sync::Arc;
 
-use baton_core::TokenId;
+use baton_core::{GgufVocabulary, TokenId};
 use serde_json::Value;
 
-use crate::{ControlTokens, Detokenizer, TextError, TextStart, Vocabulary, decoder::Decoder};
-
-const FILE: &str = "tokenizer.json";
+use crate::bpe::Bpe;
+use crate::decoder::Decoder;
+use crate::names::Names;
+use crate::recipe::{Recipe, WordRule};
+use crate::tokenizer_json::TokenizerJson;
+use crate::{ControlTokens, Detokenizer, TextError, TextStart, Vocabulary, gguf, reference};
 
 /// Whether the tokenizer's own additions (usually a beginning-of-sequence token) are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,28 +22,77 @@ pub enum SpecialTokens {
 }
 
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    encoder: Encoder,
     vocabulary: Arc<Vocabulary>,
+    names: Names,
     id: String,
     /// No token stands for more bytes of text than this; `None` when the text is changed before it is cut into tokens.
     longest_token_bytes: Option<usize>,
 }
 
+enum Encoder {
+    Bpe { bpe: Box<Bpe>, before: Vec<u32>, after: Vec<u32> },
+    Reference(Box<tokenizers::Tokenizer>),
+}
+
 impl Tokenizer {
     /// From the contents of a tokenizer.json.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
-        let file: Value = serde_json::from_slice(json).map_err(|error| TextError::file(FILE, error))?;
-        let decoder = Decoder::from_json(&file["decoder"])?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|error| TextError::file(FILE, error))?;
-        // A limit or a padding left in the file by whoever trained with it would silently change prompts.
-        inner.with_truncation(None).map_err(|error| TextError::file(FILE, error))?;
-        inner.with_padding(None);
+        const FILE: &str = "tokenizer.json";
+        let id = short_id(blake3::hash(json));
+        if let Ok(file) = serde_json::from_slice::<TokenizerJson<'_>>(json)
+            && let Some(recipe) = file.recipe()
+            && let Some(this) = Self::from_recipe(&recipe, &Decoder::from_json(FILE, &file.decoder)?, &id)?
+        {
+            return Ok(this);
+        }
+        Self::from_reference(FILE, json, id)
+    }
 
-        let vocabulary = vocabulary(&inner, &decoder);
-        let every_byte_has_a_token = inner.get_normalizer().is_none() && file["model"]["unk_token"].is_null();
+    /// From the metadata of a GGUF file; errors name the key.
+    pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TextError> {
+        let (recipe, decoder) = gguf::recipe(vocabulary)?;
+        let id = short_id(gguf::hash(vocabulary));
+        if let Some(this) = Self::from_recipe(&recipe, &decoder, &id)? {
+            return Ok(this);
+        }
+        match recipe.words {
+            WordRule::Regexes(regexes) => {
+                let json = reference::byte_level_json(&recipe, regexes).to_string();
+                Self::from_reference("tokenizer.ggml", json.as_bytes(), id)
+            }
+            _ => Err(TextError::file("tokenizer.ggml.tokens", "not every byte has a token")),
+        }
+    }
+
+    fn from_recipe(recipe: &Recipe, decoder: &Decoder, id: &str) -> Result<Option<Self>, TextError> {
+        let vocabulary = Arc::new(recipe.vocabulary(decoder));
+        let Some(bpe) = recipe.cook(&vocabulary)? else { return Ok(None) };
+        let unchanged = matches!(recipe.words, WordRule::Bytes(_)) && !recipe.composed;
+        Ok(Some(Self {
+            encoder: Encoder::Bpe { bpe: Box::new(bpe), before: recipe.before.clone(), after: recipe.after.clone() },
+            longest_token_bytes: unchanged.then(|| vocabulary.longest_token_bytes().max(1)),
+            vocabulary,
+            names: Names::new(recipe.names().into_iter()),
+            id: id.to_owned(),
+        }))
+    }
+
+    fn from_reference(file: &'static str, json: &[u8], id: String) -> Result<Self, TextError> {
+        let fields: Value = serde_json::from_slice(json).map_err(|error| TextError::file(file, error))?;
+        let decoder = Decoder::from_json(file, &fields["decoder"])?;
+        let inner = reference::from_json(file, json)?;
+        let vocabulary = reference::vocabulary(&inner, &decoder);
+        let every_byte_has_a_token = inner.get_normalizer().is_none() && fields["model"]["unk_token"].is_null();
         let longest_token_bytes = every_byte_has_a_token.then(|| vocabulary.longest_token_bytes().max(1));
-        let id = blake3::hash(json).to_hex()[..16].to_owned();
-        Ok(Self { inner, vocabulary: Arc::new(vocabulary), id, longest_token_bytes })
+        let names: Vec<_> = (0..vocabulary.len() as u32).map(|id| inner.id_to_token(id).unwrap_or_default()).collect();
+        Ok(Self {
+            encoder: Encoder::Reference(Box::new(inner)),
+            vocabulary: Arc::new(vocabulary),
+            names: Names::new(names.iter().map(String::as_str)),
+            id,
+            longest_token_bytes,
+        })
     }
 
     /// Of the file's bytes: tokenizers with equal ids make the same tokens.
@@ -49,11 +101,21 @@ impl Tokenizer {
     }
 
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<TokenId>, TextError> {
-        let encoding = self
-            .inner
-            .encode_fast(text, special == SpecialTokens::Add)
-            .map_err(|error| TextError::Untokenizable(error.to_string()))?;
-        Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+        let add = special == SpecialTokens::Add;
+        match &self.encoder {
+            Encoder::Bpe { bpe, before, after } => {
+                let mut tokens = Vec::new();
+                tokens.extend_from_slice(if add { before } else { &[] });
+                bpe.encode(text, &mut tokens);
+                tokens.extend_from_slice(if add { after } else { &[] });
+                Ok(tokens.into_iter().map(TokenId).collect())
+            }
+            Encoder::Reference(inner) => {
+                let encoding =
+                    inner.encode_fast(text, add).map_err(|error| TextError::Untokenizable(error.to_string()))?;
+                Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
+            }
+        }
     }
 
     /// At least so many tokens: lets a caller refuse a text that cannot fit without tokenizing it.
@@ -75,41 +137,38 @@ impl Tokenizer {
     }
 
     /// As the tokenizer's file spells it, which is not its text: `Ġcat` is " cat".
-    pub fn id_to_token(&self, token: TokenId) -> Option<String> {
-        self.inner.id_to_token(token.0)
+    pub fn id_to_token(&self, token: TokenId) -> Option<&str> {
+        self.names.name(token)
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<TokenId> {
-        self.inner.token_to_id(token).map(TokenId)
+        self.names.id(token)
     }
 }
 
-fn vocabulary(tokenizer: &tokenizers::Tokenizer, decoder: &Decoder) -> Vocabulary {
-    let added = tokenizer.get_added_tokens_decoder();
-    let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last + 1);
-    let tokens = (0..len).map(|id| match added.get(&id) {
-        // Added tokens are matched in the raw text, so they stand for exactly what they say.
-        Some(token) => (token.content.clone().into_bytes(), token.special),
-        None => (tokenizer.id_to_token(id).map(|token| decoder.bytes(&token)).unwrap_or_default(), false),
-    });
-    Vocabulary::new(tokens, decoder.leading_spaces)
+fn short_id(hash: blake3::Hash) -> String {
+    hash.to_hex()[..16].to_owned()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::LazyLock;
+
     use serde_json::json;
 
     use super::*;
 
-    impl Tokenizer {
-        /// What Hugging Face's own decoder makes of it.
-        pub(crate) fn reference_decode(&self, ids: &[u32]) -> String {
-            self.inner.decode(ids, true).unwrap()
-        }
+    const STORYTELLER: &[u8] = include_bytes!("../../../models/storyteller-11m/tokenizer.json");
+
+    /// What Hugging Face's own decoder makes of it.
+    pub(crate) fn reference_decode(ids: &[u32], skip_special: bool) -> String {
+        static REFERENCE: LazyLock<tokenizers::Tokenizer> =
+            LazyLock::new(|| reference::from_json("tokenizer.json", STORYTELLER).unwrap());
+        REFERENCE.decode(ids, skip_special).unwrap()
     }
 
     pub(crate) fn storyteller() -> Tokenizer {
-        Tokenizer::from_json(include_bytes!("../../../models/storyteller-11m/tokenizer.json")).unwrap()
+        Tokenizer::from_json(STORYTELLER).unwrap()
     }
 
     /// The shape of Llama 2's: SentencePiece with byte fallback and a beginning-of-sequence token.
@@ -172,7 +231,7 @@ pub(crate) mod tests {
         let tokens = tokenizer.encode(text, SpecialTokens::AsWritten).unwrap();
         let raw: Vec<u32> = tokens.iter().map(|token| token.0).collect();
         for (control, skip) in [(ControlTokens::Hide, true), (ControlTokens::Show, false)] {
-            assert_eq!(tokenizer.decode(&tokens, control), tokenizer.inner.decode(&raw, skip).unwrap());
+            assert_eq!(tokenizer.decode(&tokens, control), reference_decode(&raw, skip));
         }
     }
 
@@ -205,7 +264,7 @@ pub(crate) mod tests {
     fn names_and_ids() {
         let tokenizer = storyteller();
         assert_eq!(tokenizer.vocabulary().len(), 4096);
-        assert_eq!(tokenizer.id_to_token(TokenId(267)).as_deref(), Some("Ġthe"));
+        assert_eq!(tokenizer.id_to_token(TokenId(267)), Some("Ġthe"));
         assert_eq!(tokenizer.vocabulary().text(TokenId(267)), " the");
         assert_eq!(tokenizer.token_to_id("<|im_start|>"), Some(TokenId(1)));
         assert_eq!(tokenizer.vocabulary().bytes(TokenId(4096)), b"");

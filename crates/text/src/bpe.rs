@@ -1,0 +1,162 @@
+//! Byte pair encoding at memory speed: a text is split at added tokens, cut into words, and each word becomes tokens,
+//! from the cache of words or by its merges.
+
+mod added_tokens;
+mod classes;
+mod cut;
+mod merges;
+mod pieces;
+mod whole_words;
+mod word_cache;
+
+use std::sync::{Mutex, PoisonError};
+
+use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+pub(crate) use added_tokens::{AddedToken, AddedTokens, Piece};
+pub(crate) use cut::{Cut, GPT2};
+pub(crate) use merges::{Merge, Merges};
+pub(crate) use pieces::{Pieces, Prefix, SPACE, fallback_byte};
+pub(crate) use whole_words::WholeWords;
+
+use merges::MergeScratch;
+use word_cache::WordCache;
+
+/// More texts at once than this share the memory of those before them less.
+const IDLE_SCRATCHES: usize = 4;
+
+pub(crate) struct Bpe {
+    pub(crate) added: Option<AddedTokens>,
+    /// Found in the text only after it is normalized.
+    pub(crate) added_to_normalized: Option<AddedTokens>,
+    /// Unicode's composed form (NFC) before anything else.
+    pub(crate) composed: bool,
+    pub(crate) words: Words,
+    pub(crate) merges: Merges,
+    pub(crate) whole_words: Option<WholeWords>,
+    pub(crate) idle: Idle,
+}
+
+pub(crate) enum Words {
+    /// The token of each byte.
+    Bytes {
+        cut: Cut,
+        tokens: Box<[u32; 256]>,
+    },
+    Pieces(Box<Pieces>),
+}
+
+/// What a text leaves behind for the next one.
+#[derive(Default)]
+pub(crate) struct Idle(Mutex<Vec<Scratch>>);
+
+struct Scratch {
+    cache: WordCache,
+    merges: MergeScratch,
+    first_word: String,
+}
+
+impl Bpe {
+    pub(crate) fn encode(&self, text: &str, tokens: &mut Vec<u32>) {
+        let mut scratch = self.idle.take();
+        let start = text.as_ptr();
+        split(self.added.as_ref(), text, |piece| match piece {
+            Piece::Token(id) => tokens.push(id),
+            Piece::Text(raw) => {
+                let at_start = raw.as_ptr() == start;
+                let composed = self.composed.then(|| compose(raw)).flatten();
+                let text = composed.as_deref().unwrap_or(raw);
+                split(self.added_to_normalized.as_ref(), text, |piece| match piece {
+                    Piece::Token(id) => tokens.push(id),
+                    Piece::Text(text) => self.encode_words(text, at_start, &mut scratch, tokens),
+                });
+            }
+        });
+        self.idle.put(scratch);
+    }
+
+    fn encode_words(&self, text: &str, at_start: bool, scratch: &mut Scratch, tokens: &mut Vec<u32>) {
+        match &self.words {
+            Words::Bytes { cut, .. } => cut.words(text, |begin, end| self.word(text, begin, end, scratch, tokens)),
+            Words::Pieces(pieces) => {
+                let mut begin = 0;
+                if pieces.needs_prefix(text, at_start) {
+                    begin = pieces.end_of_word(text, 0);
+                    let mut word = std::mem::take(&mut scratch.first_word);
+                    word.clear();
+                    word.push(' ');
+                    word.push_str(&text[..begin]);
+                    self.word(&word, 0, word.len(), scratch, tokens);
+                    scratch.first_word = word;
+                }
+                while begin < text.len() {
+                    let end = pieces.end_of_word(text, begin);
+                    self.word(text, begin, end, scratch, tokens);
+                    begin = end;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn word(&self, text: &str, begin: usize, end: usize, scratch: &mut Scratch, tokens: &mut Vec<u32>) {
+        let place = WordCache::place(text.as_bytes(), begin, end);
+        if let Some(known) = place.and_then(|place| scratch.cache.tokens(place)) {
+            return tokens.extend_from_slice(known);
+        }
+        let first = tokens.len();
+        self.new_word(&text[begin..end], &mut scratch.merges, tokens);
+        if let Some(place) = place {
+            scratch.cache.insert(place, &tokens[first..]);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_word(&self, word: &str, scratch: &mut MergeScratch, tokens: &mut Vec<u32>) {
+        if let Some(token) = self.whole_words.as_ref().and_then(|words| words.token(word.as_bytes())) {
+            return tokens.push(token);
+        }
+        match &self.words {
+            Words::Bytes { tokens: of_byte, .. } => {
+                let symbols = word.bytes().map(|byte| of_byte[byte as usize]);
+                self.merges.merge(symbols, scratch, |token| tokens.push(token));
+            }
+            Words::Pieces(pieces) => self.merges.merge(pieces.symbols(word), scratch, |token| tokens.push(token)),
+        }
+    }
+}
+
+fn split<'a>(added: Option<&AddedTokens>, text: &'a str, mut piece: impl FnMut(Piece<'a>)) {
+    match added {
+        Some(added) => added.split(text, piece),
+        None if text.is_empty() => {}
+        None => piece(Piece::Text(text)),
+    }
+}
+
+/// `None` when the text is composed already.
+fn compose(text: &str) -> Option<String> {
+    // Nothing below U+0300, whose first byte this is, combines with anything.
+    const FIRST_COMBINING: u8 = 0xCC;
+    let plain = text.bytes().all(|byte| byte < FIRST_COMBINING);
+    (!plain && is_nfc_quick(text.chars()) != IsNormalized::Yes).then(|| text.nfc().map(|(char, _)| char).collect())
+}
+
+impl Idle {
+    fn take(&self) -> Scratch {
+        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| Scratch {
+            cache: WordCache::new(),
+            merges: MergeScratch::default(),
+            first_word: String::new(),
+        })
+    }
+
+    fn put(&self, scratch: Scratch) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_SCRATCHES && scratch.merges.is_small() {
+            idle.push(scratch);
+        }
+    }
+}
