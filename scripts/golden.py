@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "crates/compute/tests/golden"
@@ -59,6 +60,15 @@ TINY = {
             hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
             vocab_size=128, max_position_embeddings=512, tie_word_embeddings=False, use_sliding_window=False,
             bos_token_id=1, eos_token_id=[2, 3], rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        ),
+    ),
+    "qwen3": (
+        Qwen3ForCausalLM,
+        torch.bfloat16,
+        Qwen3Config(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=24, vocab_size=128, max_position_embeddings=512, tie_word_embeddings=True, use_sliding_window=False,
+            bos_token_id=1, eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
         ),
     ),
 }

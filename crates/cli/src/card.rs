@@ -2,28 +2,23 @@
 
 use baton_gateway::{ModelCard, SamplingDefaults};
 use baton_model::ModelFiles;
-use baton_text::{ChatTemplate, Tokenizer, TokenizerConfig};
 
 use crate::failure::Failure;
+use crate::model_text::ModelText;
 
 /// `max_context_tokens`: of the engines, whose KV pool may hold less than the model could.
 pub(crate) fn model_card(files: &ModelFiles, max_context_tokens: usize) -> Result<ModelCard, Failure> {
     let decoder = files.decoder().map_err(Failure::user)?;
     let generation = files.generation().map_err(Failure::user)?;
-    let tokenizer = Tokenizer::from_json(files.tokenizer().map_err(Failure::user)?).map_err(Failure::user)?;
-    let special = match files.tokenizer_config() {
-        Some(json) => TokenizerConfig::from_json(json).map_err(Failure::user)?,
-        None => TokenizerConfig::default(),
-    };
-    let id_of = |token: &Option<String>| token.as_deref().and_then(|token| tokenizer.token_to_id(token));
+    let text = ModelText::open(files)?;
     let mut eos_tokens = generation.eos_token_ids;
     if eos_tokens.is_empty() {
-        eos_tokens.extend(id_of(&special.eos_token));
+        eos_tokens.extend(text.eos_token);
     }
     Ok(ModelCard {
         id: files.name().to_owned(),
-        template: ChatTemplate::from_files(&special, files.chat_template()).map_err(Failure::user)?,
-        bos_token: id_of(&special.bos_token),
+        template: text.template,
+        bos_token: text.bos_token,
         eos_tokens,
         defaults: SamplingDefaults {
             temperature: generation.temperature,
@@ -35,6 +30,6 @@ pub(crate) fn model_card(files: &ModelFiles, max_context_tokens: usize) -> Resul
         },
         max_context_tokens: max_context_tokens as u32,
         vocab_size: decoder.vocab as u32,
-        tokenizer,
+        tokenizer: text.tokenizer,
     })
 }

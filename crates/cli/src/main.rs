@@ -18,6 +18,7 @@ mod fleet_options;
 mod logging;
 mod machine;
 mod mock;
+mod model_text;
 mod near_match;
 mod options;
 mod router;

@@ -8,12 +8,12 @@ use baton_launcher::{Screen, Shutdown, Stage};
 use baton_mock::{
     Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
 };
-use baton_text::Tokenizer;
 
 use crate::byte_size::ByteSize;
 use crate::deploy::open_model;
 use crate::fabric;
 use crate::failure::Failure;
+use crate::model_text::ModelText;
 use crate::near_match::near_matches;
 use crate::options::{DialectOption, EngineArgs, EngineOptions, MockRole};
 
@@ -102,7 +102,7 @@ pub(crate) fn parse(mock: &str) -> Result<MockConfig, Failure> {
 /// The name and the tokens of the model it stands in for.
 fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabulary), Failure> {
     let files = open_model(model.unwrap_or(NAME))?;
-    let tokenizer = Tokenizer::from_json(files.tokenizer().map_err(Failure::user)?).map_err(Failure::user)?;
+    let tokenizer = ModelText::open(&files)?.tokenizer;
     let tokens = tokenizer.vocabulary();
     let size = config.shape.vocab.unwrap_or(files.decoder().map_err(Failure::user)?.vocab as u32);
     let visible = |id: u32| {

@@ -119,6 +119,7 @@ mod tests {
             qkv_bias: false,
             o_bias: false,
             mlp_bias: false,
+            qk_norm: false,
             dtype: Dtype::Bf16,
         }
     }

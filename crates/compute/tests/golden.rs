@@ -21,7 +21,7 @@ const F32_BOUND: f64 = 1e-3;
 
 #[test]
 fn f32_is_what_transformers_computes() {
-    for name in [BUNDLED, "llama-llama3-biases", "llama-linear-tied", "qwen2"] {
+    for name in [BUNDLED, "llama-llama3-biases", "llama-linear-tied", "qwen2", "qwen3"] {
         let error = largest_error(name, StorageDtype::F32);
         assert!(error <= F32_BOUND, "{name}: off by {error:e}");
     }
@@ -31,7 +31,9 @@ fn f32_is_what_transformers_computes() {
 /// 0.15 to 0.20 from its own f32.
 #[test]
 fn bf16_stays_within_its_rounding() {
-    for (name, bound) in [(BUNDLED, 0.1), ("llama-llama3-biases", 0.09), ("llama-linear-tied", 0.15), ("qwen2", 0.1)] {
+    for (name, bound) in
+        [(BUNDLED, 0.1), ("llama-llama3-biases", 0.09), ("llama-linear-tied", 0.15), ("qwen2", 0.1), ("qwen3", 0.1)]
+    {
         let error = largest_error(name, StorageDtype::Bf16);
         assert!(error <= bound, "{name}: off by {error:e}");
     }

@@ -1,27 +1,44 @@
-//! What differs between architectures: what their configuration means and what their checkpoints call each weight.
+//! What differs between architectures: what their configuration means and what their checkpoints call each weight, in both
+//! formats.
 
 mod common;
+mod gguf;
+mod hugging_face;
 mod llama;
+mod mistral;
 mod qwen2;
+mod qwen3;
 
 use serde_json::Value;
 
-use crate::{Config, DecoderSpec, ModelError, Part};
+use crate::gguf::GgufFile;
+use crate::{Config, DecoderSpec, ModelError, Part, RowOrder};
 
-pub trait Architecture: Send + Sync {
+pub(crate) trait Architecture: Send + Sync {
     /// As in `architectures` of config.json.
     fn name(&self) -> &'static str;
 
     fn decoder(&self, config: &Config) -> Result<DecoderSpec, ModelError>;
 
-    fn tensor_name(&self, part: Part) -> String;
+    fn tensor_name(&self, part: Part) -> String {
+        hugging_face::tensor_name(part)
+    }
+
+    /// As in `general.architecture` of a GGUF file.
+    fn gguf_name(&self) -> &'static str;
+
+    fn gguf_decoder(&self, file: &GgufFile) -> Result<DecoderSpec, ModelError>;
+
+    fn gguf_tensor_name(&self, part: Part) -> String {
+        gguf::tensor_name(part)
+    }
+
+    fn gguf_rows(&self, _spec: &DecoderSpec, _part: Part) -> RowOrder {
+        RowOrder::Plain
+    }
 }
 
-static SUPPORTED: [&dyn Architecture; 2] = [&llama::Llama, &qwen2::Qwen2];
-
-pub fn supported_architectures() -> impl Iterator<Item = &'static str> {
-    SUPPORTED.iter().map(|architecture| architecture.name())
-}
+static SUPPORTED: [&dyn Architecture; 4] = [&llama::Llama, &mistral::Mistral, &qwen2::Qwen2, &qwen3::Qwen3];
 
 pub(crate) fn find(config: &Config) -> Result<&'static dyn Architecture, ModelError> {
     const FIELD: &str = "architectures";
@@ -32,8 +49,19 @@ pub(crate) fn find(config: &Config) -> Result<&'static dyn Architecture, ModelEr
     };
     let Some(name) = name else { return Err(config.wrong(FIELD, "a list of names", found)) };
     SUPPORTED.into_iter().find(|architecture| architecture.name() == name).ok_or_else(|| {
-        let supported = supported_architectures().collect::<Vec<_>>().join(", ");
+        let supported = SUPPORTED.map(|architecture| architecture.name()).join(", ");
         config.refuse(FIELD, format!("{name:?} is not supported; supported are {supported}"))
+    })
+}
+
+pub(crate) fn find_gguf(file: &GgufFile) -> Result<&'static dyn Architecture, ModelError> {
+    const FIELD: &str = "general.architecture";
+    let values = file.values();
+    let Some(name) = values.text(FIELD)? else { return Err(values.wrong(FIELD, "a name", None)) };
+    SUPPORTED.into_iter().find(|architecture| architecture.gguf_name() == name).ok_or_else(|| {
+        let mut supported = SUPPORTED.map(|architecture| architecture.gguf_name()).to_vec();
+        supported.dedup();
+        values.refuse(FIELD, format!("{name:?} is not supported; supported are {}", supported.join(", ")))
     })
 }
 
@@ -46,7 +74,8 @@ mod tests {
         let table = [
             (
                 r#"{"architectures": ["MambaForCausalLM"]}"#,
-                "\"MambaForCausalLM\" is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM",
+                "\"MambaForCausalLM\" is not supported; supported are LlamaForCausalLM, MistralForCausalLM, \
+                 Qwen2ForCausalLM, Qwen3ForCausalLM",
             ),
             ("{}", "expected a list of names, got nothing"),
             (r#"{"architectures": []}"#, "expected a list of names, got []"),

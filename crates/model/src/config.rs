@@ -20,12 +20,26 @@ impl Config {
     pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Self, ModelError> {
         let value = serde_json::from_slice(bytes).map_err(|source| ModelError::Json { file: file.into(), source })?;
         match value {
-            Value::Object(fields) => Ok(Self { file: file.into(), prefix: String::new(), fields }),
+            Value::Object(fields) => Ok(Self::new(file, fields)),
             other => Err(ModelError::File {
                 file: file.into(),
                 problem: format!("expected an object, got {}", shown(&other)),
             }),
         }
+    }
+
+    pub(crate) fn new(file: &str, fields: Map<String, Value>) -> Self {
+        Self { file: file.into(), prefix: String::new(), fields }
+    }
+
+    /// The fields whose names begin with `prefix` and a dot.
+    pub(crate) fn under(&self, prefix: &str) -> Self {
+        let prefix = format!("{prefix}.");
+        let under = self
+            .fields
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(&prefix)?.to_owned(), value.clone())));
+        Self { file: self.file.clone(), fields: under.collect(), prefix: format!("{}{prefix}", self.prefix) }
     }
 
     pub fn get(&self, field: &str) -> Option<&Value> {
@@ -52,12 +66,16 @@ impl Config {
         }
     }
 
-    pub fn flag(&self, field: &str, default: bool) -> Result<bool, ModelError> {
+    pub fn optional_flag(&self, field: &str) -> Result<Option<bool>, ModelError> {
         match self.get(field) {
-            None => Ok(default),
-            Some(Value::Bool(value)) => Ok(*value),
+            None => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
             found => Err(self.wrong(field, "true or false", found)),
         }
+    }
+
+    pub fn flag(&self, field: &str, default: bool) -> Result<bool, ModelError> {
+        Ok(self.optional_flag(field)?.unwrap_or(default))
     }
 
     /// 1 … 2³¹ − 1.

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ModelError {
     #[error(
-        "no model {name:?}: there is no directory or .safetensors file of that path, and the bundled models are: {bundled}"
+        "no model {name:?}: there is no directory, .gguf or .safetensors file of that path, and the bundled models are: {bundled}"
     )]
     NotFound { name: String, bundled: String },
     #[error("{path}: {problem}")]

@@ -1,51 +1,55 @@
-//! The small files of a model, in memory. Weights are not touched: a gateway needs only this.
+//! What a gateway needs of a model: all but the numbers in its weights.
 
-use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+mod directory;
 
-use serde_json::Value;
+use std::sync::Arc;
 
-use crate::config::Config;
+use baton_core::GgufVocabulary;
+
+use self::directory::{Directory, Home};
+use crate::architecture::{self, Architecture};
+use crate::gguf::GgufFile;
 use crate::source::{ModelSource, Place};
-use crate::{DecoderSpec, GenerationConfig, ModelError, architecture};
-
-/// The largest tokenizer.json seen is about 35 MB; more than this is not one.
-const MAX_FILE_BYTES: u64 = 256 << 20;
-
-pub(crate) const CONFIG: &str = "config.json";
-pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
-const TOKENIZER: &str = "tokenizer.json";
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+use crate::{DecoderSpec, GenerationConfig, ModelError};
 
 #[derive(Debug)]
 pub struct ModelFiles {
     name: String,
-    place: String,
-    config: Config,
-    generation_config: Option<Config>,
-    tokenizer: Option<Cow<'static, [u8]>>,
-    tokenizer_config: Option<Cow<'static, [u8]>>,
-    chat_template: Option<String>,
+    pub(crate) format: Format,
+}
+
+#[derive(Debug)]
+pub(crate) enum Format {
+    HuggingFace(Box<Directory>),
+    Gguf(Arc<GgufFile>),
+}
+
+/// How text becomes tokens and a conversation becomes text.
+#[derive(Debug)]
+pub enum TokenizerFiles<'a> {
+    HuggingFace {
+        /// tokenizer.json.
+        tokenizer: &'a [u8],
+        /// tokenizer_config.json.
+        config: Option<&'a [u8]>,
+        /// Of chat_template.jinja or chat_template.json. It goes before the one in tokenizer_config.json.
+        chat_template: Option<&'a str>,
+    },
+    Gguf {
+        vocabulary: Box<GgufVocabulary>,
+        chat_template: Option<&'a str>,
+    },
 }
 
 impl ModelFiles {
     pub fn open(source: &ModelSource) -> Result<Self, ModelError> {
-        let place = source.to_string();
-        let Some(config) = read(source, CONFIG)? else {
-            return Err(ModelError::MissingFile { file: CONFIG.into(), place });
+        let directory = |home| Directory::read(source.to_string(), home).map(Box::new).map(Format::HuggingFace);
+        let format = match &source.0 {
+            Place::Bundled(model) => directory(Home::Bundled(model))?,
+            Place::Directory { path, .. } => directory(Home::Path(path))?,
+            Place::Gguf(path) => Format::Gguf(Arc::new(GgufFile::open(path)?)),
         };
-        let generation_config = read(source, GENERATION_CONFIG)?;
-        Ok(Self {
-            name: source.name(),
-            config: Config::parse(CONFIG, &config)?,
-            generation_config: generation_config.map(|bytes| Config::parse(GENERATION_CONFIG, &bytes)).transpose()?,
-            tokenizer: read(source, TOKENIZER)?,
-            tokenizer_config: read(source, TOKENIZER_CONFIG)?,
-            chat_template: chat_template(source)?,
-            place,
-        })
+        Ok(Self { name: source.name(), format })
     }
 
     /// What clients call the model unless told otherwise.
@@ -59,71 +63,35 @@ impl ModelFiles {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// The decoder as config.json describes it. The weights may be of another [`Dtype`](crate::Dtype) than it says.
+    /// The decoder as its configuration describes it. The weights may be of another [`Dtype`](crate::Dtype) than that says.
     pub fn decoder(&self) -> Result<DecoderSpec, ModelError> {
-        architecture::find(&self.config)?.decoder(&self.config)
+        match &self.format {
+            Format::HuggingFace(directory) => self.architecture()?.decoder(&directory.config),
+            Format::Gguf(file) => self.architecture()?.gguf_decoder(file),
+        }
+    }
+
+    pub(crate) fn architecture(&self) -> Result<&'static dyn Architecture, ModelError> {
+        match &self.format {
+            Format::HuggingFace(directory) => architecture::find(&directory.config),
+            Format::Gguf(file) => architecture::find_gguf(file),
+        }
     }
 
     pub fn generation(&self) -> Result<GenerationConfig, ModelError> {
-        GenerationConfig::read(&self.config, self.generation_config.as_ref())
+        match &self.format {
+            Format::HuggingFace(directory) => directory.generation(),
+            Format::Gguf(file) => file.generation(),
+        }
     }
 
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// tokenizer.json.
-    pub fn tokenizer(&self) -> Result<&[u8], ModelError> {
-        self.tokenizer
-            .as_deref()
-            .ok_or_else(|| ModelError::MissingFile { file: TOKENIZER.into(), place: self.place.clone() })
-    }
-
-    /// tokenizer_config.json.
-    pub fn tokenizer_config(&self) -> Option<&[u8]> {
-        self.tokenizer_config.as_deref()
-    }
-
-    /// The template of chat_template.jinja or chat_template.json. It goes before the one in tokenizer_config.json.
-    pub fn chat_template(&self) -> Option<&str> {
-        self.chat_template.as_deref()
-    }
-}
-
-fn read(source: &ModelSource, file: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
-    match &source.0 {
-        Place::Bundled(model) => Ok(model.file(file).map(Cow::Borrowed)),
-        Place::Directory { path, .. } => match read_bounded(&path.join(file)) {
-            Ok(bytes) if bytes.len() as u64 > MAX_FILE_BYTES => {
-                Err(ModelError::File { file: file.into(), problem: format!("larger than {MAX_FILE_BYTES} bytes") })
-            }
-            Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(ModelError::Read { file: file.into(), source }),
-        },
-    }
-}
-
-/// At most one byte more than is allowed.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn chat_template(source: &ModelSource) -> Result<Option<String>, ModelError> {
-    const JINJA: &str = "chat_template.jinja";
-    const JSON: &str = "chat_template.json";
-    if let Some(bytes) = read(source, JINJA)? {
-        return match String::from_utf8(bytes.into_owned()) {
-            Ok(template) => Ok(Some(template)),
-            Err(_) => Err(ModelError::File { file: JINJA.into(), problem: "not valid UTF-8".into() }),
-        };
-    }
-    let Some(bytes) = read(source, JSON)? else { return Ok(None) };
-    let fields = Config::parse(JSON, &bytes)?;
-    match fields.get("chat_template") {
-        Some(Value::String(template)) => Ok(Some(template.clone())),
-        found => Err(fields.wrong("chat_template", "a string", found)),
+    pub fn tokenizer(&self) -> Result<TokenizerFiles<'_>, ModelError> {
+        match &self.format {
+            Format::HuggingFace(directory) => directory.tokenizer(),
+            Format::Gguf(file) => Ok(TokenizerFiles::Gguf {
+                vocabulary: Box::new(file.vocabulary()?),
+                chat_template: file.chat_template()?,
+            }),
+        }
     }
 }

@@ -25,15 +25,7 @@ impl GenerationConfig {
             Some(generation) if generation.get("eos_token_id").is_some() => eos_token_ids(generation)?,
             _ => eos_token_ids(config)?,
         };
-        let unset = Self {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: None,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            max_new_tokens: None,
-            eos_token_ids,
-        };
+        let unset = Self::neutral(eos_token_ids);
         let Some(fields) = generation else { return Ok(unset) };
 
         let temperature = fields.number("temperature", "a number of at least 0", |number| number >= 0.0)?;
@@ -53,6 +45,19 @@ impl GenerationConfig {
             max_new_tokens: fields.size("max_new_tokens")?.map(|tokens| tokens as u32),
             eos_token_ids: unset.eos_token_ids,
         })
+    }
+
+    /// Draws from the distribution as the model gives it.
+    pub(crate) fn neutral(eos_token_ids: Vec<TokenId>) -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: None,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            max_new_tokens: None,
+            eos_token_ids,
+        }
     }
 }
 

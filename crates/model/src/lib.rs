@@ -1,5 +1,5 @@
-//! Model directories. Files arrive (a Hugging Face directory, a single file or the bundled model); a [`DecoderSpec`] and
-//! named [`TensorView`]s leave for `compute`, and tokenizer files for `text`.
+//! Models as files. They arrive as a Hugging Face directory, a GGUF file or the bundled model; a [`DecoderSpec`] and named
+//! [`TensorView`]s leave for `compute`, and what a tokenizer is made of for `text`.
 //!
 //! [`ModelSource`] says where, [`ModelFiles`] holds the small files (all that a gateway needs), [`Model`] maps the weights
 //! as well, after checking that each one is there and has its shape.
@@ -11,6 +11,8 @@ mod dtype;
 mod error;
 mod files;
 mod generation;
+mod gguf;
+mod mapped;
 mod model;
 mod parts;
 mod rope;
@@ -20,12 +22,11 @@ mod tensor;
 mod weights;
 mod weights_id;
 
-pub use architecture::{Architecture, supported_architectures};
 pub use bundled::{DEFAULT_MODEL, bundled_names};
 pub use config::Config;
 pub use dtype::Dtype;
 pub use error::ModelError;
-pub use files::ModelFiles;
+pub use files::{ModelFiles, TokenizerFiles};
 pub use generation::GenerationConfig;
 pub use model::Model;
 pub use source::ModelSource;

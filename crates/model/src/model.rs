@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::architecture::{self, Architecture};
 use crate::weights::Weights;
 use crate::weights_id::weights_id;
 use crate::{DecoderSpec, Dtype, GenerationConfig, ModelError, ModelFiles, ModelSource, Part, TensorView};
@@ -11,7 +10,6 @@ pub struct Model {
     pub spec: DecoderSpec,
     pub generation: GenerationConfig,
     pub files: ModelFiles,
-    architecture: &'static dyn Architecture,
     weights: Weights,
     weights_id: String,
 }
@@ -20,16 +18,15 @@ impl Model {
     /// Maps the weights and checks that each one the configuration asks for is there, with its shape.
     pub fn open(source: &ModelSource) -> Result<Self, ModelError> {
         let files = ModelFiles::open(source)?;
-        let architecture = architecture::find(files.config())?;
         let mut spec = files.decoder()?;
         let generation = files.generation()?;
-        let weights = Weights::open(source)?;
+        let weights = Weights::open(source, &files)?;
         for part in spec.parts() {
-            checked_tensor(&spec, architecture, &weights, part)?;
+            weights.check(&spec, part)?;
         }
-        let weights_id = weights_id(&spec, |part| weights.tensor(&architecture.tensor_name(part)))?;
-        spec.dtype = most_used_dtype(&spec, architecture, &weights)?;
-        Ok(Self { spec, generation, files, architecture, weights, weights_id })
+        let weights_id = weights_id(&spec, |part| weights.tensor(&spec, part))?;
+        spec.dtype = most_used_dtype(&spec, &weights)?;
+        Ok(Self { spec, generation, files, weights, weights_id })
     }
 
     pub fn name(&self) -> &str {
@@ -50,34 +47,14 @@ impl Model {
             }
             part => part,
         };
-        self.weights.tensor(&self.architecture.tensor_name(part))
+        self.weights.tensor(&self.spec, part)
     }
 }
 
-fn checked_tensor<'a>(
-    spec: &DecoderSpec,
-    architecture: &dyn Architecture,
-    weights: &'a Weights,
-    part: Part,
-) -> Result<TensorView<'a>, ModelError> {
-    let tensor = architecture.tensor_name(part);
-    let view = weights.tensor(&tensor)?;
-    let expected = spec.shape(part);
-    if view.shape == expected {
-        return Ok(view);
-    }
-    let problem = format!("config.json asks for shape {expected:?}, the file has {:?}", view.shape);
-    Err(ModelError::Tensor { file: weights.file_of(&tensor).into(), tensor, problem })
-}
-
-fn most_used_dtype(
-    spec: &DecoderSpec,
-    architecture: &dyn Architecture,
-    weights: &Weights,
-) -> Result<Dtype, ModelError> {
+fn most_used_dtype(spec: &DecoderSpec, weights: &Weights) -> Result<Dtype, ModelError> {
     let mut elements: BTreeMap<Dtype, usize> = BTreeMap::new();
     for part in spec.parts() {
-        let view = weights.tensor(&architecture.tensor_name(part))?;
+        let view = weights.tensor(spec, part)?;
         *elements.entry(view.dtype).or_default() += view.shape.iter().product::<usize>();
     }
     Ok(elements.into_iter().max_by_key(|(_, count)| *count).map_or(spec.dtype, |(dtype, _)| dtype))

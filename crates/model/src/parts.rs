@@ -27,6 +27,7 @@ impl DecoderSpec {
                 LayerPart::O => vec![self.hidden, q],
                 LayerPart::QBias => vec![q],
                 LayerPart::KBias | LayerPart::VBias => vec![kv],
+                LayerPart::QNorm | LayerPart::KNorm => vec![self.head_dim],
                 LayerPart::Gate | LayerPart::Up => vec![self.ffn, self.hidden],
                 LayerPart::Down => vec![self.hidden, self.ffn],
                 LayerPart::GateBias | LayerPart::UpBias => vec![self.ffn],
@@ -38,13 +39,14 @@ impl DecoderSpec {
         match part {
             LayerPart::QBias | LayerPart::KBias | LayerPart::VBias => self.qkv_bias,
             LayerPart::OBias => self.o_bias,
+            LayerPart::QNorm | LayerPart::KNorm => self.qk_norm,
             LayerPart::GateBias | LayerPart::UpBias | LayerPart::DownBias => self.mlp_bias,
             _ => true,
         }
     }
 }
 
-const LAYER_PARTS: [LayerPart; 16] = [
+const LAYER_PARTS: [LayerPart; 18] = [
     LayerPart::AttentionNorm,
     LayerPart::Q,
     LayerPart::K,
@@ -52,6 +54,8 @@ const LAYER_PARTS: [LayerPart; 16] = [
     LayerPart::QBias,
     LayerPart::KBias,
     LayerPart::VBias,
+    LayerPart::QNorm,
+    LayerPart::KNorm,
     LayerPart::O,
     LayerPart::OBias,
     LayerPart::FfnNorm,

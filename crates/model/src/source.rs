@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ModelError;
 use crate::bundled::{BundledModel, bundled, bundled_names};
+use crate::weights::Safetensors;
 
 #[derive(Clone)]
 pub struct ModelSource(pub(crate) Place);
@@ -17,18 +18,19 @@ pub(crate) enum Place {
         path: PathBuf,
         weights: Option<String>,
     },
+    Gguf(PathBuf),
 }
 
 impl ModelSource {
-    /// A bundled name, a directory, or a `.safetensors` file beside its `config.json`. A bundled name wins over a
-    /// directory of the same name; `./name` means the directory.
+    /// A bundled name, a directory, a GGUF file, or a `.safetensors` file beside its `config.json`. A bundled name wins over
+    /// a directory of the same name; `./name` means the directory.
     pub fn resolve(name: &str) -> Result<Self, ModelError> {
         if let Some(model) = bundled(name) {
             return Ok(Self(Place::Bundled(model)));
         }
         let path = Path::new(name);
         if path.is_dir() {
-            return Ok(Self(Place::Directory { path: path.to_owned(), weights: None }));
+            return Self::directory(path);
         }
         if path.is_file() {
             return Self::file(path);
@@ -37,11 +39,30 @@ impl ModelSource {
         Err(ModelError::NotFound { name: name.to_owned(), bundled })
     }
 
+    /// Downloaded GGUF models often lie alone in their directory, some with a `config.json` for other programs.
+    fn directory(path: &Path) -> Result<Self, ModelError> {
+        let place = |place| Ok(Self(place));
+        if Safetensors::are_in(path) {
+            return place(Place::Directory { path: path.to_owned(), weights: None });
+        }
+        match gguf_files(path).as_slice() {
+            [] => place(Place::Directory { path: path.to_owned(), weights: None }),
+            [only] => place(Place::Gguf(path.join(only))),
+            several => {
+                let problem = format!("there are several models in this directory; name one: {}", several.join(", "));
+                Err(ModelError::NotAModel { path: path.display().to_string(), problem })
+            }
+        }
+    }
+
     fn file(path: &Path) -> Result<Self, ModelError> {
         let refuse =
             |problem: &str| ModelError::NotAModel { path: path.display().to_string(), problem: problem.into() };
+        if is_gguf(path) {
+            return Ok(Self(Place::Gguf(path.to_owned())));
+        }
         if path.extension().is_none_or(|extension| extension != "safetensors") {
-            return Err(refuse("a model file must be a .safetensors file; give its directory otherwise"));
+            return Err(refuse("a model file must be a .gguf or .safetensors file; give its directory otherwise"));
         }
         let weights = path.file_name().and_then(|file| file.to_str()).ok_or_else(|| refuse("its name is not UTF-8"))?;
         let directory = match path.parent() {
@@ -51,13 +72,16 @@ impl ModelSource {
         Ok(Self(Place::Directory { path: directory.to_owned(), weights: Some(weights.to_owned()) }))
     }
 
-    /// What clients call the model: the bundled name or the directory's.
+    /// What clients call the model: the bundled name, the directory's, or that of the GGUF file without its ending.
     pub fn name(&self) -> String {
         match &self.0 {
             Place::Bundled(model) => model.name.to_owned(),
             Place::Directory { path, .. } => {
                 let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
                 whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+            }
+            Place::Gguf(path) => {
+                path.file_stem().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
             }
         }
     }
@@ -67,10 +91,23 @@ impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Place::Bundled(model) => write!(f, "the bundled model {}", model.name),
-            Place::Directory { path, weights: None } => path.display().fmt(f),
+            Place::Directory { path, weights: None } | Place::Gguf(path) => path.display().fmt(f),
             Place::Directory { path, weights: Some(file) } => path.join(file).display().fmt(f),
         }
     }
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// Sorted; a directory that cannot be read has none.
+fn gguf_files(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries.filter(|path| is_gguf(path) && path.is_file());
+    let mut names: Vec<_> = files.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+    names.sort_unstable();
+    names
 }
 
 impl fmt::Debug for ModelSource {
@@ -90,9 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_must_be_safetensors() {
+    fn a_file_must_be_gguf_or_safetensors() {
         let message = ModelSource::resolve(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap_err().to_string();
-        assert!(message.contains(".safetensors"), "{message}");
+        assert!(message.contains(".gguf or .safetensors"), "{message}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct DecoderSpec {
     pub qkv_bias: bool,
     pub o_bias: bool,
     pub mlp_bias: bool,
+    /// Each head of q and k is normed before it is rotated.
+    pub qk_norm: bool,
     /// The type most of the weights are stored in.
     pub dtype: Dtype,
 }
@@ -65,6 +67,8 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         original_max_position: f64,
     },
+    /// Frequency i divided by the i-th factor; one for each pair of a head's dimensions.
+    Factors(Vec<f32>),
 }
 
 /// A weight by its role. An architecture knows what its checkpoints call it.
@@ -88,6 +92,9 @@ pub enum LayerPart {
     KBias,
     VBias,
     OBias,
+    /// One head long, as is `KNorm`.
+    QNorm,
+    KNorm,
     FfnNorm,
     Gate,
     Up,

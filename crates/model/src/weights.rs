@@ -1,168 +1,65 @@
-//! Tensors by name, in one safetensors file or in many.
+//! Weights by their role, whatever the format calls them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io;
-use std::ops::Deref;
-use std::path::Path;
+mod safetensors;
 
-use memmap2::Mmap;
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype as FileDtype, Metadata};
-use serde_json::Value;
+use std::sync::Arc;
 
-use crate::config::Config;
-use crate::source::{ModelSource, Place};
-use crate::{Dtype, ModelError, TensorView};
+pub(crate) use self::safetensors::Safetensors;
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const HEADER_LENGTH_BYTES: usize = 8;
+use crate::architecture::Architecture;
+use crate::files::{Format, ModelFiles};
+use crate::gguf::GgufFile;
+use crate::{DecoderSpec, ModelError, ModelSource, Part, TensorView};
 
 pub(crate) struct Weights {
-    shards: Vec<Shard>,
-    /// Tensor name → shard, when an index file says so; otherwise all are in the only shard.
-    index: Option<BTreeMap<String, usize>>,
+    architecture: &'static dyn Architecture,
+    tensors: Tensors,
 }
 
-struct Shard {
-    file: String,
-    bytes: FileBytes,
-    data_begin: usize,
-    tensors: Metadata,
-}
-
-enum FileBytes {
-    Static(&'static [u8]),
-    Mapped(Mmap),
-}
-
-impl Deref for FileBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Static(bytes) => bytes,
-            Self::Mapped(bytes) => bytes,
-        }
-    }
+enum Tensors {
+    Safetensors(Safetensors),
+    Gguf(Arc<GgufFile>),
 }
 
 impl Weights {
-    pub(crate) fn open(source: &ModelSource) -> Result<Self, ModelError> {
-        match &source.0 {
-            Place::Bundled(model) => {
-                let bytes = model.file(SINGLE).ok_or_else(|| not_found(SINGLE, source))?;
-                Ok(Self { shards: vec![Shard::parse(SINGLE.into(), FileBytes::Static(bytes))?], index: None })
+    pub(crate) fn open(source: &ModelSource, files: &ModelFiles) -> Result<Self, ModelError> {
+        let tensors = match &files.format {
+            Format::HuggingFace(_) => Tensors::Safetensors(Safetensors::open(source)?),
+            Format::Gguf(file) => Tensors::Gguf(Arc::clone(file)),
+        };
+        Ok(Self { architecture: files.architecture()?, tensors })
+    }
+
+    pub(crate) fn tensor(&self, spec: &DecoderSpec, part: Part) -> Result<TensorView<'_>, ModelError> {
+        let name = self.name_of(part);
+        match &self.tensors {
+            Tensors::Safetensors(tensors) => tensors.tensor(&name),
+            Tensors::Gguf(file) => {
+                let view = file.tensor(&name)?;
+                Ok(TensorView { rows: self.architecture.gguf_rows(spec, part), ..view })
             }
-            Place::Directory { path, weights: Some(file) } => Self::single(path, file, source),
-            Place::Directory { path, weights: None } if path.join(SINGLE).exists() => {
-                Self::single(path, SINGLE, source)
-            }
-            Place::Directory { path, weights: None } if path.join(INDEX).exists() => Self::sharded(path, source),
-            Place::Directory { .. } => Err(not_found(&format!("{SINGLE} or {INDEX}"), source)),
         }
     }
 
-    fn single(directory: &Path, file: &str, source: &ModelSource) -> Result<Self, ModelError> {
-        Ok(Self { shards: vec![Shard::map(directory, file, source)?], index: None })
-    }
-
-    fn sharded(directory: &Path, source: &ModelSource) -> Result<Self, ModelError> {
-        let bytes = std::fs::read(directory.join(INDEX)).map_err(|error| unreadable(INDEX, error))?;
-        let map = weight_map(&Config::parse(INDEX, &bytes)?)?;
-        let files: BTreeSet<&str> = map.values().map(String::as_str).collect();
-        let index = map.iter().map(|(tensor, file)| (tensor.clone(), files.range(..file.as_str()).count())).collect();
-        let shards = files.iter().map(|file| Shard::map(directory, file, source)).collect::<Result<_, _>>()?;
-        Ok(Self { shards, index: Some(index) })
-    }
-
-    pub(crate) fn tensor(&self, name: &str) -> Result<TensorView<'_>, ModelError> {
-        self.shard_of(name)?.tensor(name)
-    }
-
-    /// The file that holds, or should hold, a tensor.
-    pub(crate) fn file_of(&self, name: &str) -> &str {
-        self.shard_of(name).map_or(INDEX, |shard| &shard.file)
-    }
-
-    fn shard_of(&self, name: &str) -> Result<&Shard, ModelError> {
-        let shard = match &self.index {
-            None => self.shards.first(),
-            Some(index) => index.get(name).and_then(|shard| self.shards.get(*shard)),
+    /// With exactly the shape that the configuration asks for.
+    pub(crate) fn check(&self, spec: &DecoderSpec, part: Part) -> Result<(), ModelError> {
+        let (found, expected) = (self.tensor(spec, part)?.shape, spec.shape(part));
+        if found == expected {
+            return Ok(());
+        }
+        let tensor = self.name_of(part);
+        let (file, asks) = match &self.tensors {
+            Tensors::Safetensors(tensors) => (tensors.file_of(&tensor), "config.json asks"),
+            Tensors::Gguf(file) => (file.file(), "the metadata asks"),
         };
-        shard.ok_or_else(|| tensor_error(INDEX, name, "not listed in weight_map"))
-    }
-}
-
-impl Shard {
-    fn map(directory: &Path, file: &str, source: &ModelSource) -> Result<Self, ModelError> {
-        let opened = match File::open(directory.join(file)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_found(file, source)),
-            opened => opened.map_err(|error| unreadable(file, error))?,
-        };
-        #[allow(unsafe_code, reason = "weights are mapped, not read: a model may be larger than memory")]
-        // SAFETY: the map is read-only and private to this process; model files are not written while they are served, and
-        // no value in them decides an address (offsets are checked against the mapped length).
-        let mapped = unsafe { Mmap::map(&opened) }.map_err(|error| unreadable(file, error))?;
-        Self::parse(file.into(), FileBytes::Mapped(mapped))
+        let problem = format!("{asks} for shape {expected:?}, the file has {found:?}");
+        Err(ModelError::Tensor { file: file.into(), tensor, problem })
     }
 
-    fn parse(file: String, bytes: FileBytes) -> Result<Self, ModelError> {
-        match SafeTensors::read_metadata(&bytes) {
-            Ok((header_bytes, tensors)) => {
-                Ok(Self { data_begin: HEADER_LENGTH_BYTES + header_bytes, file, bytes, tensors })
-            }
-            Err(error) => Err(ModelError::File { problem: format!("not a safetensors file: {error}"), file }),
+    fn name_of(&self, part: Part) -> String {
+        match &self.tensors {
+            Tensors::Safetensors(_) => self.architecture.tensor_name(part),
+            Tensors::Gguf(_) => self.architecture.gguf_tensor_name(part),
         }
     }
-
-    fn tensor(&self, name: &str) -> Result<TensorView<'_>, ModelError> {
-        let refuse = |problem: &str| tensor_error(&self.file, name, problem);
-        let info = self.tensors.info(name).ok_or_else(|| refuse("missing"))?;
-        let dtype = match info.dtype {
-            FileDtype::F32 => Dtype::F32,
-            FileDtype::F16 => Dtype::F16,
-            FileDtype::BF16 => Dtype::Bf16,
-            other => return Err(refuse(&format!("expected F32, F16 or BF16, got {other:?}"))),
-        };
-        let (begin, end) = info.data_offsets;
-        let data = self.bytes.get(self.data_begin..).unwrap_or_default();
-        let bytes = data.get(begin..end).ok_or_else(|| refuse("lies outside of the file"))?;
-        Ok(TensorView::new(dtype, &info.shape, bytes))
-    }
-}
-
-/// Tensor name → file name. Shards lie beside the index, so a path in it is refused.
-fn weight_map(index: &Config) -> Result<BTreeMap<String, String>, ModelError> {
-    const FIELD: &str = "weight_map";
-    let Some(Value::Object(entries)) = index.get(FIELD) else {
-        return Err(index.wrong(FIELD, "an object", index.get(FIELD)));
-    };
-    let mut map = BTreeMap::new();
-    for (tensor, file) in entries {
-        match file.as_str() {
-            Some(name) if Path::new(name).file_name().is_some_and(|last| last == name) => {
-                map.insert(tensor.clone(), name.to_owned());
-            }
-            _ => return Err(index.wrong(&format!("{FIELD}.{tensor}"), "a file name", Some(file))),
-        }
-    }
-    Ok(map)
-}
-
-fn not_found(file: &str, source: &ModelSource) -> ModelError {
-    let place = match &source.0 {
-        Place::Bundled(_) => source.to_string(),
-        Place::Directory { path, .. } => path.display().to_string(),
-    };
-    ModelError::MissingFile { file: file.into(), place }
-}
-
-fn unreadable(file: &str, source: io::Error) -> ModelError {
-    ModelError::Read { file: file.into(), source }
-}
-
-fn tensor_error(file: &str, tensor: &str, problem: &str) -> ModelError {
-    ModelError::Tensor { file: file.into(), tensor: tensor.into(), problem: problem.into() }
 }

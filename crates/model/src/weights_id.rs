@@ -42,10 +42,11 @@ fn hash_spec(hasher: &mut blake3::Hasher, spec: &DecoderSpec) {
         qkv_bias,
         o_bias,
         mlp_bias,
+        qk_norm,
         dtype: _,
     } = spec;
     hash_numbers(hasher, &[hidden, layers, heads, kv_heads, head_dim, ffn, vocab].map(|size| *size as u64));
-    hash_numbers(hasher, &[tied_head, qkv_bias, o_bias, mlp_bias].map(|flag| u64::from(*flag)));
+    hash_numbers(hasher, &[tied_head, qkv_bias, o_bias, mlp_bias, qk_norm].map(|flag| u64::from(*flag)));
     hash_numbers(hasher, &[f64::from(*norm_eps).to_bits(), theta.to_bits()]);
     match scaling {
         RopeScaling::None => hash_numbers(hasher, &[0]),
@@ -54,6 +55,10 @@ fn hash_spec(hasher: &mut blake3::Hasher, spec: &DecoderSpec) {
             hash_numbers(hasher, &[2]);
             let factors = [factor, low_freq_factor, high_freq_factor, original_max_position];
             hash_numbers(hasher, &factors.map(|factor| factor.to_bits()));
+        }
+        RopeScaling::Factors(factors) => {
+            hash_numbers(hasher, &[3]);
+            factors.iter().for_each(|factor| hash_numbers(hasher, &[u64::from(factor.to_bits())]));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The forward pass of a step: all rows of all segments go through each layer together.
 
 mod gathered;
+mod head_norm;
 mod step;
 
 use std::ops::Range;

@@ -56,10 +56,11 @@ impl RopeTable {
 
 fn frequency(rope: &RopeSpec, i: usize, head_dim: usize) -> f32 {
     let plain = 1.0 / rope.theta.powf(2.0 * i as f64 / head_dim as f64);
-    let scaled = match rope.scaling {
+    let scaled = match &rope.scaling {
         RopeScaling::None => plain,
         RopeScaling::Linear { factor } => plain / factor,
-        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+        RopeScaling::Factors(factors) => plain / f64::from(factors[i]),
+        &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
             let wavelength = 2.0 * PI / plain;
             if wavelength > original_max_position / low_freq_factor {
                 plain / factor
@@ -96,6 +97,7 @@ mod tests {
             (llama3.clone(), 0, 1.0),
             (llama3.clone(), 8, 0.1),
             (llama3, 16, 0.01 / 8.0),
+            (RopeScaling::Factors((0..32).map(|i| i as f32 + 1.0).collect()), 8, 0.1 / 9.0),
         ] {
             let got = frequency(&rope(scaling.clone()), i, 64);
             assert!((got - expected).abs() < 1e-7 * expected.max(0.01), "{scaling:?} {i}: {got}");

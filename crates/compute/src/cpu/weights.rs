@@ -37,11 +37,18 @@ pub(crate) struct Layer<E> {
     pub(crate) attention_norm: Vec<f32>,
     /// In each shard: its heads of q, then of k, then of v.
     pub(crate) qkv: Sharded<E>,
+    pub(crate) head_norms: Option<HeadNorms>,
     pub(crate) o: Sharded<E>,
     pub(crate) ffn_norm: Vec<f32>,
     /// Panels of gate and up alternate.
     pub(crate) gate_up: Sharded<E>,
     pub(crate) down: Sharded<E>,
+}
+
+/// One head long each.
+pub(crate) struct HeadNorms {
+    pub(crate) q: Vec<f32>,
+    pub(crate) k: Vec<f32>,
 }
 
 /// A part per shard, side by side in the output.
@@ -145,6 +152,7 @@ impl<E: Element> Loader<'_, E> {
                     of(Deal::KvHeads, P::V, P::VBias, qkv, kv),
                 ],
             )?,
+            head_norms: self.head_norms(index)?,
             o: self.projection(Order::Stacked, q, &[of(Deal::Panels, P::O, P::OBias, o, hidden)])?,
             ffn_norm: vector(self.weights, part(P::FfnNorm), hidden)?,
             gate_up: self.projection(
@@ -154,6 +162,15 @@ impl<E: Element> Loader<'_, E> {
             )?,
             down: self.projection(Order::Stacked, ffn, &[of(Deal::Panels, P::Down, P::DownBias, mlp, hidden)])?,
         })
+    }
+
+    fn head_norms(&self, layer: usize) -> Result<Option<HeadNorms>, ComputeError> {
+        let spec = self.weights.spec();
+        let norm = |part| vector(self.weights, Part::Layer(layer, part), spec.head_dim);
+        match spec.qk_norm {
+            true => Ok(Some(HeadNorms { q: norm(LayerPart::QNorm)?, k: norm(LayerPart::KNorm)? })),
+            false => Ok(None),
+        }
     }
 
     /// One matrix per shard from the rows of one or more tensors.

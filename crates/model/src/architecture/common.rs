@@ -1,62 +1,54 @@
-//! What Llama's descendants share.
+//! Sizes of Llama's descendants, under the names of either format.
 
-use crate::{Config, DecoderSpec, Dtype, LayerPart, ModelError, Part, rope};
+use crate::{Config, ModelError};
 
-/// What transformers assumes where config.json is silent.
-pub(super) struct Defaults {
-    pub(super) max_context: usize,
-    pub(super) norm_eps: f64,
+/// What a format calls them.
+pub(super) struct Names {
+    pub(super) hidden: &'static str,
+    pub(super) layers: &'static str,
+    pub(super) heads: &'static str,
+    pub(super) kv_heads: &'static str,
+    pub(super) head_dim: &'static str,
+    pub(super) ffn: &'static str,
 }
 
-/// A decoder without biases.
-pub(super) fn decoder(config: &Config, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
-    refuse_what_is_not_built(config)?;
-    let hidden = config.required_size("hidden_size")?;
-    let heads = config.required_size("num_attention_heads")?;
-    let kv_heads = config.size("num_key_value_heads")?.unwrap_or(heads);
-    if heads % kv_heads != 0 {
-        let problem = format!("expected a divisor of num_attention_heads {heads}, got {kv_heads}");
-        return Err(config.refuse("num_key_value_heads", problem));
-    }
-    Ok(DecoderSpec {
-        hidden,
-        layers: config.required_size("num_hidden_layers")?,
-        heads,
-        kv_heads,
-        head_dim: head_dim(config, hidden, heads)?,
-        ffn: config.required_size("intermediate_size")?,
-        vocab: config.required_size("vocab_size")?,
-        max_context: config.size("max_position_embeddings")?.unwrap_or(defaults.max_context),
-        norm_eps: config.positive("rms_norm_eps")?.unwrap_or(defaults.norm_eps) as f32,
-        rope: rope::read(config)?,
-        tied_head: config.flag("tie_word_embeddings", false)?,
-        qkv_bias: false,
-        o_bias: false,
-        mlp_bias: false,
-        dtype: dtype(config)?,
-    })
+pub(super) struct Sizes {
+    pub(super) hidden: usize,
+    pub(super) layers: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) ffn: usize,
 }
 
-fn refuse_what_is_not_built(config: &Config) -> Result<(), ModelError> {
-    if let Some(activation) = config.text("hidden_act")?
-        && activation != "silu"
-    {
-        return Err(config.refuse("hidden_act", format!("{activation:?} is not supported; only \"silu\" is")));
-    }
-    match config.get("quantization_config") {
-        Some(_) => Err(config.refuse("quantization_config", "quantized checkpoints are not supported")),
-        None => Ok(()),
+impl Sizes {
+    pub(super) fn read(config: &Config, names: &Names) -> Result<Self, ModelError> {
+        let hidden = config.required_size(names.hidden)?;
+        let heads = config.required_size(names.heads)?;
+        let kv_heads = config.size(names.kv_heads)?.unwrap_or(heads);
+        if heads % kv_heads != 0 {
+            let problem = format!("expected a divisor of {} {heads}, got {kv_heads}", names.heads);
+            return Err(config.refuse(names.kv_heads, problem));
+        }
+        Ok(Self {
+            hidden,
+            layers: config.required_size(names.layers)?,
+            heads,
+            kv_heads,
+            head_dim: head_dim(config, names, hidden, heads)?,
+            ffn: config.required_size(names.ffn)?,
+        })
     }
 }
 
 /// Rotation pairs dimensions, so there is an even number of them.
-fn head_dim(config: &Config, hidden: usize, heads: usize) -> Result<usize, ModelError> {
-    let (field, head_dim) = match config.size("head_dim")? {
-        Some(head_dim) => ("head_dim", head_dim),
-        None if hidden.is_multiple_of(heads) => ("hidden_size", hidden / heads),
+fn head_dim(config: &Config, names: &Names, hidden: usize, heads: usize) -> Result<usize, ModelError> {
+    let (field, head_dim) = match config.size(names.head_dim)? {
+        Some(head_dim) => (names.head_dim, head_dim),
+        None if hidden.is_multiple_of(heads) => (names.hidden, hidden / heads),
         None => {
-            let problem = format!("expected a multiple of num_attention_heads {heads}, got {hidden}");
-            return Err(config.refuse("hidden_size", problem));
+            let problem = format!("expected a multiple of {} {heads}, got {hidden}", names.heads);
+            return Err(config.refuse(names.hidden, problem));
         }
     };
     if head_dim % 2 != 0 {
@@ -68,46 +60,4 @@ fn head_dim(config: &Config, hidden: usize, heads: usize) -> Result<usize, Model
         return Err(config.refuse(field, format!("{heads} heads of {head_dim} dimensions are too many")));
     }
     Ok(head_dim)
-}
-
-fn dtype(config: &Config) -> Result<Dtype, ModelError> {
-    let field = if config.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-    match config.text(field)? {
-        None | Some("float32") => Ok(Dtype::F32),
-        Some("float16") => Ok(Dtype::F16),
-        Some("bfloat16") => Ok(Dtype::Bf16),
-        Some(other) => {
-            Err(config.refuse(field, format!("{other:?} is not supported; supported are float32, float16, bfloat16")))
-        }
-    }
-}
-
-pub(super) fn tensor_name(part: Part) -> String {
-    match part {
-        Part::Embedding => "model.embed_tokens.weight".into(),
-        Part::FinalNorm => "model.norm.weight".into(),
-        Part::Head => "lm_head.weight".into(),
-        Part::Layer(layer, part) => format!("model.layers.{layer}.{}", layer_tensor_name(part)),
-    }
-}
-
-fn layer_tensor_name(part: LayerPart) -> &'static str {
-    match part {
-        LayerPart::AttentionNorm => "input_layernorm.weight",
-        LayerPart::Q => "self_attn.q_proj.weight",
-        LayerPart::K => "self_attn.k_proj.weight",
-        LayerPart::V => "self_attn.v_proj.weight",
-        LayerPart::O => "self_attn.o_proj.weight",
-        LayerPart::QBias => "self_attn.q_proj.bias",
-        LayerPart::KBias => "self_attn.k_proj.bias",
-        LayerPart::VBias => "self_attn.v_proj.bias",
-        LayerPart::OBias => "self_attn.o_proj.bias",
-        LayerPart::FfnNorm => "post_attention_layernorm.weight",
-        LayerPart::Gate => "mlp.gate_proj.weight",
-        LayerPart::Up => "mlp.up_proj.weight",
-        LayerPart::Down => "mlp.down_proj.weight",
-        LayerPart::GateBias => "mlp.gate_proj.bias",
-        LayerPart::UpBias => "mlp.up_proj.bias",
-        LayerPart::DownBias => "mlp.down_proj.bias",
-    }
 }

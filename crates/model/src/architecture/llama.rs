@@ -1,7 +1,9 @@
 //! Llama 2 and 3, and what calls itself Llama (SmolLM2, TinyLlama, …).
 
-use super::{Architecture, common};
-use crate::{Config, DecoderSpec, ModelError, Part};
+use super::hugging_face::{self, Defaults};
+use super::{Architecture, gguf};
+use crate::gguf::GgufFile;
+use crate::{Config, DecoderSpec, LayerPart, ModelError, Part, RowOrder};
 
 pub(super) struct Llama;
 
@@ -16,12 +18,25 @@ impl Architecture for Llama {
             qkv_bias: attention_bias,
             o_bias: attention_bias,
             mlp_bias: config.flag("mlp_bias", false)?,
-            ..common::decoder(config, &common::Defaults { max_context: 2048, norm_eps: 1e-6 })?
+            ..hugging_face::decoder(config, &Defaults { max_context: 2048, norm_eps: 1e-6 })?
         })
     }
 
-    fn tensor_name(&self, part: Part) -> String {
-        common::tensor_name(part)
+    fn gguf_name(&self) -> &'static str {
+        "llama"
+    }
+
+    fn gguf_decoder(&self, file: &GgufFile) -> Result<DecoderSpec, ModelError> {
+        gguf::decoder(file, self.gguf_name())
+    }
+
+    /// llama.cpp rotates neighbours for this architecture, so its converter makes neighbours of what is half a head apart.
+    fn gguf_rows(&self, spec: &DecoderSpec, part: Part) -> RowOrder {
+        use LayerPart as P;
+        match part {
+            Part::Layer(_, P::Q | P::K | P::QBias | P::KBias) => RowOrder::PairsTogether { head_dim: spec.head_dim },
+            _ => RowOrder::Plain,
+        }
     }
 }
 
@@ -56,6 +71,7 @@ mod tests {
             qkv_bias: false,
             o_bias: false,
             mlp_bias: false,
+            qk_norm: false,
             dtype: Dtype::F32,
         };
         assert_eq!(decoder("").unwrap(), expected);

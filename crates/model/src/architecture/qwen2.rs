@@ -1,9 +1,9 @@
 //! Qwen2 and Qwen2.5: Llama with biases on q, k and v, never on o.
 
-use serde_json::Value;
-
-use super::{Architecture, common};
-use crate::{Config, DecoderSpec, ModelError, Part};
+use super::hugging_face::{self, Defaults};
+use super::{Architecture, gguf};
+use crate::gguf::GgufFile;
+use crate::{Config, DecoderSpec, ModelError};
 
 pub(super) struct Qwen2;
 
@@ -13,30 +13,17 @@ impl Architecture for Qwen2 {
     }
 
     fn decoder(&self, config: &Config) -> Result<DecoderSpec, ModelError> {
-        refuse_sliding_window(config)?;
-        let defaults = common::Defaults { max_context: 32_768, norm_eps: 1e-6 };
-        Ok(DecoderSpec { qkv_bias: true, ..common::decoder(config, &defaults)? })
+        hugging_face::refuse_sliding_window(config)?;
+        let defaults = Defaults { max_context: 32_768, norm_eps: 1e-6 };
+        Ok(DecoderSpec { qkv_bias: true, ..hugging_face::decoder(config, &defaults)? })
     }
 
-    fn tensor_name(&self, part: Part) -> String {
-        common::tensor_name(part)
+    fn gguf_name(&self) -> &'static str {
+        "qwen2"
     }
-}
 
-/// transformers 4 has a switch, transformers 5 a list of layer types.
-fn refuse_sliding_window(config: &Config) -> Result<(), ModelError> {
-    if config.flag("use_sliding_window", false)? {
-        return Err(config.refuse("use_sliding_window", "true is not supported"));
-    }
-    match config.get("layer_types") {
-        None => Ok(()),
-        Some(Value::Array(types)) => match types.iter().find(|kind| kind.as_str() != Some("full_attention")) {
-            Some(kind) => {
-                Err(config.refuse("layer_types", format!("{kind} is not supported; only \"full_attention\" is")))
-            }
-            None => Ok(()),
-        },
-        found => Err(config.wrong("layer_types", "a list of names", found)),
+    fn gguf_decoder(&self, file: &GgufFile) -> Result<DecoderSpec, ModelError> {
+        Ok(DecoderSpec { qkv_bias: true, ..gguf::decoder(file, self.gguf_name())? })
     }
 }
 

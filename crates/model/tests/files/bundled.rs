@@ -1,7 +1,7 @@
 //! The bundled model through the same door as any other.
 
 use baton_core::TokenId;
-use baton_model::{DEFAULT_MODEL, Dtype, LayerPart, Model, ModelFiles, ModelSource, Part};
+use baton_model::{DEFAULT_MODEL, Dtype, LayerPart, Model, ModelFiles, ModelSource, Part, TokenizerFiles};
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/storyteller-11m");
 
@@ -37,7 +37,9 @@ fn a_gateway_needs_only_the_small_files() {
     let files = ModelFiles::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap();
     assert_eq!(files.decoder().unwrap().max_context, 2048);
     assert_eq!(files.generation().unwrap().top_p, 0.95);
-    assert!(files.tokenizer().unwrap().starts_with(b"{"));
-    assert!(files.tokenizer_config().is_some());
-    assert_eq!(files.chat_template(), None);
+    let TokenizerFiles::HuggingFace { tokenizer, config, chat_template } = files.tokenizer().unwrap() else {
+        panic!("the bundled model is a Hugging Face directory");
+    };
+    assert!(tokenizer.starts_with(b"{"));
+    assert_eq!((config.is_some(), chat_template), (true, None));
 }

@@ -2,7 +2,7 @@
 
 use crate::tiny::{CONFIG, Directory, Tensor, safetensors, tensors};
 use baton_core::TokenId;
-use baton_model::{Dtype, LayerPart, Model, ModelFiles, ModelSource, Part};
+use baton_model::{Dtype, LayerPart, Model, ModelError, ModelFiles, ModelSource, Part, TokenizerFiles};
 use safetensors::Dtype as FileDtype;
 
 fn split(directory: &Directory) {
@@ -158,15 +158,23 @@ fn a_broken_index_is_named() {
 #[test]
 fn templates_beside_the_tokenizer() {
     let directory = Directory::whole("templates");
-    let template = || ModelFiles::open(&directory.source()).map(|files| files.chat_template().map(str::to_owned));
+    directory.write("tokenizer.json", "{}");
+    let template = || {
+        let files = ModelFiles::open(&directory.source())?;
+        match files.tokenizer()? {
+            TokenizerFiles::HuggingFace { chat_template, .. } => Ok(chat_template.map(str::to_owned)),
+            TokenizerFiles::Gguf { .. } => panic!("a Hugging Face directory"),
+        }
+    };
+    let error = |template: Result<_, ModelError>| template.unwrap_err().to_string();
     assert_eq!(template().unwrap(), None);
     directory.write("chat_template.json", r#"{"chat_template": "json"}"#);
     assert_eq!(template().unwrap().unwrap(), "json");
     directory.write("chat_template.jinja", "jinja");
     assert_eq!(template().unwrap().unwrap(), "jinja");
     directory.write("chat_template.jinja", b"\xff");
-    assert_eq!(template().unwrap_err().to_string(), "chat_template.jinja: not valid UTF-8");
+    assert_eq!(error(template()), "chat_template.jinja: not valid UTF-8");
     directory.remove("chat_template.jinja");
     directory.write("chat_template.json", r#"{"chat_template": 1}"#);
-    assert_eq!(template().unwrap_err().to_string(), "chat_template.json: chat_template: expected a string, got 1");
+    assert_eq!(error(template()), "chat_template.json: chat_template: expected a string, got 1");
 }

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 
+mod allocations;
 mod bundled;
 mod damaged_weights;
 mod dequantized;
 mod directories;
+mod fuzz;
+mod gguf;
 mod tiny;
+mod tiny_gguf;

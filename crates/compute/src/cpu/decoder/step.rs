@@ -6,6 +6,7 @@ use baton_core::PAGE_TOKENS;
 use baton_model::DecoderSpec;
 
 use super::LogitsSink;
+use super::head_norm::norm_head;
 use crate::LayerHook;
 use crate::cpu::attention::{Attention, AttentionCut, Partials};
 use crate::cpu::batch::Batch;
@@ -65,6 +66,7 @@ impl<'a, E: Element> Step<'a, E> {
         let Widths { hidden, qkv, attended, .. } = self.widths;
         let x = self.all(self.hidden, hidden, self.norm(&layer.attention_norm));
         self.project(member, x, &layer.qkv, (self.qkv, qkv), Epilogue::Store)?;
+        self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
         if let (Some(hook), 0) = (self.on_layer, member.index()) {
             hook.layer_done(index as u32);
@@ -119,6 +121,26 @@ impl<'a, E: Element> Step<'a, E> {
         member.each_of_shards(
             |shard| gemm.items(&cut, shard),
             |shard, item| self.isa.run(gemm.item(&cut, shard, item, packed)),
+        )
+    }
+
+    /// Of q and k in place, for models that have such norms.
+    fn norm_heads(&self, member: &Member<'_>, layer: &Layer<E>) -> Result<(), Stopped> {
+        let Some(norms) = &layer.head_norms else { return Ok(()) };
+        let Shards { heads, kv_heads, head_dim, .. } = self.shards;
+        let blocks = RowBlocks::new(self.batch.rows.len(), self.shard_members);
+        member.each_of_shards(
+            |_| blocks.count(),
+            |shard, block| {
+                for row in blocks.rows(block) {
+                    let first = row * self.widths.qkv + shard * self.widths.shard_qkv;
+                    // SAFETY: this row of this shard is one item's alone.
+                    let qk = unsafe { self.qkv.slice_mut(first..first + (heads + kv_heads) * head_dim) };
+                    let (q, k) = qk.split_at_mut(heads * head_dim);
+                    q.chunks_mut(head_dim).for_each(|head| norm_head(head, &norms.q, self.spec.norm_eps));
+                    k.chunks_mut(head_dim).for_each(|head| norm_head(head, &norms.k, self.spec.norm_eps));
+                }
+            },
         )
     }
 

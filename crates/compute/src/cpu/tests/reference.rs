@@ -31,10 +31,11 @@ fn rotate(weights: &dyn Weights, position: usize, head: &mut [f64]) {
     let (rope, dim) = (&weights.spec().rope, head.len());
     for j in 0..dim / 2 {
         let plain = rope.theta.powf(-2.0 * j as f64 / dim as f64);
-        let frequency = match rope.scaling {
+        let frequency = match &rope.scaling {
             RopeScaling::None => plain,
             RopeScaling::Linear { factor } => plain / factor,
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+            RopeScaling::Factors(factors) => plain / f64::from(factors[j]),
+            &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
                 let turns = original_max_position * plain / (2.0 * std::f64::consts::PI);
                 let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
                 plain * kept + plain / factor * (1.0 - kept)
@@ -63,6 +64,10 @@ fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
             let mut q = project(&normed, LayerPart::Q, LayerPart::QBias, spec.qkv_bias);
             let mut k = project(&normed, LayerPart::K, LayerPart::KBias, spec.qkv_bias);
             let v = project(&normed, LayerPart::V, LayerPart::VBias, spec.qkv_bias);
+            if spec.qk_norm {
+                q = q.chunks(dim).flat_map(|head| norm(weights, part(LayerPart::QNorm), head)).collect();
+                k = k.chunks(dim).flat_map(|head| norm(weights, part(LayerPart::KNorm), head)).collect();
+            }
             q.chunks_mut(dim).chain(k.chunks_mut(dim)).for_each(|head| rotate(weights, position, head));
             keys.push(k.into_iter().map(stored).collect::<Vec<_>>());
             values.push(v.into_iter().map(stored).collect::<Vec<_>>());

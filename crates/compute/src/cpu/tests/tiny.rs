@@ -35,6 +35,7 @@ pub(in crate::cpu) fn odd_spec(dtype: Dtype) -> DecoderSpec {
         qkv_bias: true,
         o_bias: true,
         mlp_bias: true,
+        qk_norm: false,
         dtype,
     }
 }
@@ -55,6 +56,7 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
         qkv_bias: false,
         o_bias: false,
         mlp_bias: false,
+        qk_norm: true,
         ..odd_spec(dtype)
     }
 }
@@ -78,6 +80,8 @@ impl TinyModel {
                 (P::KBias, vec![kv], spec.qkv_bias),
                 (P::VBias, vec![kv], spec.qkv_bias),
                 (P::OBias, vec![h], spec.o_bias),
+                (P::QNorm, vec![spec.head_dim], spec.qk_norm),
+                (P::KNorm, vec![spec.head_dim], spec.qk_norm),
                 (P::FfnNorm, vec![h], true),
                 (P::Gate, vec![ffn, h], true),
                 (P::Up, vec![ffn, h], true),
