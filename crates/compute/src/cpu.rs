@@ -4,11 +4,14 @@
 //! Results are exact by construction: every sum has one order, fixed by the model's shape and a token's position. Number of
 //! threads, number of shards, instruction set, batch and chunks cannot change a bit.
 
+mod arithmetic;
 mod attention;
 mod batch;
+mod chain;
 mod decoder;
 mod element;
 mod entry;
+mod flush;
 mod gate;
 mod gemm;
 pub(crate) mod isa;
@@ -16,10 +19,10 @@ mod kv;
 pub(crate) mod lanes;
 mod math;
 mod norm;
-mod packed_rows;
-mod product;
+mod pairs;
 pub(crate) mod region;
 mod rope;
+mod rows;
 mod sampling;
 mod shards;
 mod shared;
@@ -28,6 +31,8 @@ pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 mod ticket;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 mod weights;
 mod workspace;
 
@@ -45,7 +50,6 @@ pub use self::weights::Progress;
 
 use self::batch::Batch;
 use self::decoder::{Decode, Decoder, DecoderSizes};
-use self::element::Element;
 use self::sampling::{RowResult, Sampling, write_output};
 use self::shards::Shards;
 use self::slots::Slots;
@@ -53,9 +57,6 @@ use self::team::Team;
 use self::weights::Weights;
 use crate::sample::SampleScratch;
 use crate::{Backend, BackendSpec, ComputeError, StepOutput, StepPlan, Ticket};
-
-/// Changes whenever the bits of a result do: order of sums, attention blocks, elementwise functions.
-const REDUCTION_PLAN: &str = "fma-chain-v1";
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
@@ -70,7 +71,7 @@ pub struct CpuOptions {
     pub isa: Option<Isa>,
 }
 
-/// What weights and KV are stored as. Activations and sums are f32.
+/// What weights and KV are stored as, and with it what products multiply. The residual stream and all sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageDtype {
     /// f32 for checkpoints in f32, bf16 for others.
@@ -137,14 +138,14 @@ impl CpuBackend {
             StorageDtype::Bf16 => true,
             StorageDtype::F32 => false,
         };
-        let (decoder, dtype): (Box<dyn Decode>, _) = if bf16_storage {
-            (Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?), bf16::NAME)
+        let decoder: Box<dyn Decode> = if bf16_storage {
+            Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?)
         } else {
-            (Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?), f32::NAME)
+            Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?)
         };
         Ok(Self {
             spec: BackendSpec {
-                numerics_id: format!("{weights_id}-{dtype}-{REDUCTION_PLAN}"),
+                numerics_id: format!("{weights_id}-{}", decoder.numerics()),
                 vocab_size: spec.vocab,
                 max_context_tokens: context,
                 pages_total: options.kv_pages,

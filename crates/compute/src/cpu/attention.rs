@@ -20,12 +20,13 @@ use baton_core::{PAGE_TOKENS, PageId};
 pub(crate) use self::cut::{AttentionCut, ItemRows};
 pub(crate) use self::partials::{PartialBuffers, Partials};
 use self::softmax::{BlockSum, Folded, softmax_block};
+use super::arithmetic::{Arithmetic, Waiting};
 use super::batch::Batch;
-use super::element::{Element, pair_stride};
+use super::chain::{MAX_TILE_ROWS, Product};
+use super::element::pair_stride;
 use super::isa::Kernel;
 use super::kv::KvShard;
 use super::lanes::{LANES, Lanes};
-use super::product::{MAX_TILE_ROWS, Product};
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
@@ -37,7 +38,7 @@ pub(crate) const BLOCK_TOKENS: usize = 256;
 pub(crate) const BLOCK_ROWS: usize = 2 * MAX_TILE_ROWS;
 
 /// What all items of one layer and shard have in common. Heads are the shard's, numbered from 0.
-pub(crate) struct Attention<'a, E> {
+pub(crate) struct Attention<'a, E: Arithmetic> {
     pub(crate) kv: KvShard<'a, E>,
     pub(crate) layer: usize,
     pub(crate) rope: &'a RopeTable,
@@ -48,12 +49,11 @@ pub(crate) struct Attention<'a, E> {
     pub(crate) qkv_stride: usize,
     /// Where the shard's heads of q begin.
     pub(crate) qkv_first: usize,
-    pub(crate) out: Shared<'a, f32>,
-    pub(crate) out_stride: usize,
+    pub(crate) out: Waiting<'a, E>,
     pub(crate) partials: Partials<'a>,
 }
 
-impl<'a, E> Attention<'a, E> {
+impl<'a, E: Arithmetic> Attention<'a, E> {
     #[inline(always)]
     fn head_dim(&self) -> usize {
         self.shards.head_dim
@@ -123,7 +123,7 @@ impl AttentionScratch {
     }
 }
 
-pub(crate) struct AttentionItem<'a, E> {
+pub(crate) struct AttentionItem<'a, E: Arithmetic> {
     attention: &'a Attention<'a, E>,
     kv_head: usize,
     pages: &'a [PageId],
@@ -134,12 +134,12 @@ pub(crate) struct AttentionItem<'a, E> {
     scratch: &'a mut AttentionScratch,
 }
 
-impl<E: Element> Kernel for AttentionItem<'_, E> {
+impl<E: Arithmetic> Kernel for AttentionItem<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
-        self.gather_queries();
+        self.gather_queries::<L>();
         self.scratch.folded.clear();
         let scale = 1.0 / (self.attention.head_dim() as f32).sqrt();
         let longest = self.visible(self.rows() - 1);
@@ -159,20 +159,20 @@ impl<E: Element> Kernel for AttentionItem<'_, E> {
             }
         }
         if self.item.partials.is_none() {
-            self.finish();
+            self.finish::<L>();
         }
     }
 }
 
 /// An item whose blocks are all in the partial results.
-pub(crate) struct AttentionFold<'a, E>(AttentionItem<'a, E>);
+pub(crate) struct AttentionFold<'a, E: Arithmetic>(AttentionItem<'a, E>);
 
-impl<E: Element> Kernel for AttentionFold<'_, E> {
+impl<E: Arithmetic> Kernel for AttentionFold<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let item = self.0;
+        let mut item = self.0;
         let partials = item.item.partials.unwrap_or(0);
         item.scratch.folded.clear();
         for block in item.item.blocks.clone() {
@@ -184,11 +184,11 @@ impl<E: Element> Kernel for AttentionFold<'_, E> {
                 item.scratch.folded.fold::<L>(row, sum, values);
             }
         }
-        item.finish();
+        item.finish::<L>();
     }
 }
 
-impl<E: Element> AttentionItem<'_, E> {
+impl<E: Arithmetic> AttentionItem<'_, E> {
     #[inline(always)]
     fn rows(&self) -> usize {
         self.item.rows.len()
@@ -208,7 +208,7 @@ impl<E: Element> AttentionItem<'_, E> {
     }
 
     #[inline(always)]
-    fn gather_queries(&mut self) {
+    fn gather_queries<L: Lanes>(&mut self) {
         let &Attention { qkv, qkv_stride, qkv_first, rope, .. } = self.attention;
         let head_dim = self.attention.head_dim();
         for row in 0..self.rows() {
@@ -216,7 +216,7 @@ impl<E: Element> AttentionItem<'_, E> {
             let first = (self.first_row + token) * qkv_stride + qkv_first + head * head_dim;
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(first..first + head_dim) };
-            rope.rotate(self.first_position + token, query, &mut self.scratch.turned);
+            rope.rotate::<L>(self.first_position + token, query, &mut self.scratch.turned);
             for (dim, &value) in self.scratch.turned.iter().enumerate() {
                 self.scratch.queries[dim * BLOCK_ROWS + row] = value;
             }
@@ -316,15 +316,14 @@ impl<E: Element> AttentionItem<'_, E> {
     }
 
     #[inline(always)]
-    fn finish(&self) {
+    fn finish<L: Lanes>(&mut self) {
         let head_dim = self.attention.head_dim();
         for row in 0..self.rows() {
             let (token, head) = self.token_and_head(row);
-            let head = self.attention.model_head(head);
-            let first = (self.first_row + token) * self.attention.out_stride + head * head_dim;
+            let column = self.attention.model_head(head) * head_dim;
+            let attended = &self.scratch.folded.finish::<L>(row)[..head_dim];
             // SAFETY: this row and head belong to this item alone.
-            let out = unsafe { self.attention.out.slice_mut(first..first + head_dim) };
-            self.scratch.folded.finish(row, out);
+            unsafe { self.attention.out.put_slice::<L>(self.first_row + token, column, attended) };
         }
     }
 }

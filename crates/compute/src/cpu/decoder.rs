@@ -1,5 +1,6 @@
 //! The forward pass of a step: all rows of all segments go through each layer together.
 
+mod append;
 mod gathered;
 mod head_norm;
 mod step;
@@ -12,9 +13,9 @@ use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
 use self::step::Step;
+use super::arithmetic::{Arithmetic, Waiting};
 use super::attention::{AttentionCut, BLOCK_TOKENS};
 use super::batch::Batch;
-use super::element::Element;
 use super::isa::Isa;
 use super::kv::{KvPool, KvShape};
 use super::rope::RopeTable;
@@ -35,6 +36,9 @@ pub(crate) trait LogitsSink: Sync {
 pub(crate) trait Decode: Send {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError>;
 
+    /// Storage and order of sums, as they appear in a `numerics_id`.
+    fn numerics(&self) -> String;
+
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
 
     /// By shard: bytes of activations that the other shards have read.
@@ -47,7 +51,7 @@ pub(crate) trait Decode: Send {
     fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
 }
 
-pub(crate) struct Decoder<E> {
+pub(crate) struct Decoder<E: Arithmetic> {
     isa: Isa,
     team: Team,
     spec: DecoderSpec,
@@ -57,7 +61,7 @@ pub(crate) struct Decoder<E> {
     weights: DecoderWeights<E>,
     rope: RopeTable,
     kv: KvPool<E>,
-    workspace: Workspace,
+    workspace: Workspace<E>,
     attention: AttentionCut,
 }
 
@@ -67,7 +71,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) max_rows: usize,
 }
 
-impl<E: Element> Decoder<E> {
+impl<E: Arithmetic> Decoder<E> {
     pub(crate) fn load(
         source: &Arc<dyn Weights>,
         isa: Isa,
@@ -96,11 +100,11 @@ impl<E: Element> Decoder<E> {
     }
 }
 
-impl<E: Element> Decode for Decoder<E> {
+impl<E: Arithmetic> Decode for Decoder<E> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         self.attention.cut(batch, shard_members);
-        let workspace = &mut self.workspace;
+        let (workspace, rows) = (&mut self.workspace, batch.rows.len());
         let step = Step {
             isa: self.isa,
             members: self.team.size(),
@@ -119,8 +123,8 @@ impl<E: Element> Decode for Decoder<E> {
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),
             qkv: Shared::new(workspace.qkv.as_mut_slice()),
-            attended: Shared::new(workspace.attended.as_mut_slice()),
-            gated: Shared::new(workspace.gated.as_mut_slice()),
+            attended: Waiting::new(Shared::new(workspace.attended.as_mut_slice()), rows, workspace.widths.attended),
+            gated: Waiting::new(Shared::new(workspace.gated.as_mut_slice()), rows, workspace.widths.ffn),
             logits: Shared::new(workspace.logits.as_mut_slice()),
             logits_rows: workspace.logits_rows,
             scratch: Shared::new(&mut workspace.scratch),
@@ -128,6 +132,10 @@ impl<E: Element> Decode for Decoder<E> {
         self.team.run(&|member: &Member<'_>| step.run(member))?;
         self.gathered.count(batch.rows.len(), batch.wanted.len());
         Ok(())
+    }
+
+    fn numerics(&self) -> String {
+        format!("{}-{}", E::NAME, E::PLAN)
     }
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {

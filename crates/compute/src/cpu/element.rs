@@ -8,18 +8,34 @@
 use baton_fabric::PageOrder;
 use half::bf16;
 
-use super::lanes::Lanes;
+use super::lanes::{LANES, Lanes};
+use super::pairs::BLOCK_DEPTH;
 
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// As it appears in a `numerics_id`.
     const NAME: &'static str;
+    /// Panels of a matrix are filled up with zeros to a multiple of so many k.
+    const DEPTH_STEP: usize;
     /// The order of a KV page in terms of the fabric.
     const PAGE_ORDER: PageOrder;
 
+    /// Of a weight; what steps compute is rounded in [`Lanes`].
     fn from_f32(x: f32) -> Self;
     #[cfg(test)]
     fn to_f32(self) -> f32;
     fn to_le_bytes(self, bytes: &mut Vec<u8>);
+
+    /// One token's K: column `token` of as many k as the head has dimensions.
+    ///
+    /// # Safety
+    /// That column is writable.
+    unsafe fn store_column<L: Lanes>(head: &[f32], to: *mut Self, column: usize, width: usize);
+
+    /// One token's V: all columns at `k`, whole vectors.
+    ///
+    /// # Safety
+    /// They are writable; at the other k of the pair somebody else may write.
+    unsafe fn store_row<L: Lanes>(head: &[f32], to: *mut Self, k: usize, width: usize);
 
     /// Where (k, column) lies in a matrix of `width` columns.
     fn index(k: usize, column: usize, width: usize) -> usize;
@@ -44,6 +60,7 @@ pub(crate) const fn pair_stride(width: usize) -> usize {
 
 impl Element for f32 {
     const NAME: &'static str = "f32";
+    const DEPTH_STEP: usize = 2;
     const PAGE_ORDER: PageOrder = PageOrder::PlainF32;
 
     #[inline(always)]
@@ -58,6 +75,20 @@ impl Element for f32 {
 
     fn to_le_bytes(self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&f32::to_le_bytes(self));
+    }
+
+    #[inline(always)]
+    unsafe fn store_column<L: Lanes>(head: &[f32], to: *mut Self, column: usize, width: usize) {
+        for (k, &value) in head.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(Self::index(k, column, width)) = value };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_row<L: Lanes>(head: &[f32], to: *mut Self, k: usize, width: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), to.add(Self::index(k, 0, width)), head.len()) };
     }
 
     #[inline(always)]
@@ -80,6 +111,7 @@ impl Element for f32 {
 
 impl Element for bf16 {
     const NAME: &'static str = "bf16";
+    const DEPTH_STEP: usize = BLOCK_DEPTH;
     const PAGE_ORDER: PageOrder = PageOrder::PairsBf16;
 
     #[inline(always)]
@@ -97,6 +129,27 @@ impl Element for bf16 {
     }
 
     #[inline(always)]
+    unsafe fn store_column<L: Lanes>(head: &[f32], to: *mut Self, column: usize, width: usize) {
+        vectors::<L>(head, |first, lanes| {
+            let mut pairs = [0_u32; LANES / 2];
+            // SAFETY: 16 rounded values are 8 pairs.
+            unsafe { lanes.store_bf16(pairs.as_mut_ptr().cast()) };
+            for (pair, k) in pairs.into_iter().zip((first..head.len()).step_by(2)) {
+                // SAFETY: the caller's promise; the k of a pair are side by side.
+                unsafe { to.add(Self::index(k, column, width)).cast::<u32>().write(pair) };
+            }
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn store_row<L: Lanes>(head: &[f32], to: *mut Self, k: usize, width: usize) {
+        vectors::<L>(head, |first, lanes| {
+            // SAFETY: the caller's promise; neighbouring columns are a pair apart.
+            unsafe { lanes.store_bf16_apart(to.add(Self::index(k, first, width)).cast()) };
+        });
+    }
+
+    #[inline(always)]
     fn index(k: usize, column: usize, width: usize) -> usize {
         (k / 2 * width + column) * 2 + k % 2
     }
@@ -111,5 +164,21 @@ impl Element for bf16 {
     unsafe fn odd<L: Lanes>(p: *const Self, _pair_stride: usize) -> L {
         // SAFETY: 16 pairs are 64 bytes.
         unsafe { L::load_bf16_odd(p.cast()) }
+    }
+}
+
+/// 16 values at a time; zeros behind the last.
+#[inline(always)]
+fn vectors<L: Lanes>(values: &[f32], mut each: impl FnMut(usize, L)) {
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for (i, values) in whole.iter().enumerate() {
+        // SAFETY: a whole vector.
+        each(i * LANES, unsafe { L::load(values.as_ptr()) });
+    }
+    if !rest.is_empty() {
+        let mut padded = [0.0; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        // SAFETY: a whole vector.
+        each(whole.len() * LANES, unsafe { L::load(padded.as_ptr()) });
     }
 }

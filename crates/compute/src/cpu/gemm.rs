@@ -2,32 +2,35 @@
 
 use std::ops::Range;
 
-use super::element::Element;
+use super::arithmetic::{Arithmetic, Waiting};
 use super::isa::Kernel;
 use super::lanes::{LANES, Lanes, padded};
 use super::math;
-use super::packed_rows::{PackedRows, Rows};
-use super::product::{MAX_TILE_ROWS, Product};
+use super::rows::Rows;
 use super::shared::Shared;
-use super::weights::{Matrix, Projection};
+use super::weights::Projection;
 
-/// y = epilogue(x · W + bias) for all rows of a step, each shard its own columns of y.
-pub(crate) struct Gemm<'a, E> {
-    pub(crate) x: Rows<'a>,
+/// y = x · W + bias for all rows of a step, each shard its own columns of y.
+pub(crate) struct Gemm<'a, E: Arithmetic> {
+    pub(crate) x: Rows<'a, E>,
     /// One part per shard.
     pub(crate) weights: &'a [Projection<E>],
-    pub(crate) y: Shared<'a, f32>,
-    pub(crate) y_stride: usize,
-    pub(crate) epilogue: Epilogue,
+    pub(crate) y: Output<'a, E>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Epilogue {
-    Store,
+/// What becomes of the sums. Row strides are whole vectors.
+pub(crate) enum Output<'a, E: Arithmetic> {
+    Store {
+        y: Shared<'a, f32>,
+        stride: usize,
+    },
     /// y += sums
-    AddTo,
-    /// Panels alternate between gate and up: y = silu(gate) · up, half as wide as W.
-    Gated,
+    AddTo {
+        y: Shared<'a, f32>,
+        stride: usize,
+    },
+    /// Panels alternate between gate and up: silu(gate) · up, half as wide as W.
+    Gated(Waiting<'a, E>),
 }
 
 /// How a product is cut into items, in every shard.
@@ -38,18 +41,13 @@ pub(crate) struct Cut {
     row_blocks: usize,
 }
 
-/// Rows of an item stay in the second-level cache while the item's panels pass by.
-const ROW_BLOCK_BYTES: usize = 512 << 10;
-/// Beyond that they save no more reads of W.
-const MAX_BLOCK_ROWS: usize = 8 * MAX_TILE_ROWS;
 /// Enough for an even finish, few enough that the ticket costs nothing.
 const ITEMS_PER_MEMBER: usize = 6;
 
 impl Cut {
     /// `panels` and `members` of one shard.
-    fn new(rows: usize, panels: usize, depth: usize, members: usize) -> Self {
-        let most_rows = (ROW_BLOCK_BYTES / (depth * size_of::<f32>()).max(1)).clamp(MAX_TILE_ROWS, MAX_BLOCK_ROWS);
-        let row_block = (most_rows / MAX_TILE_ROWS * MAX_TILE_ROWS).min(rows).max(1);
+    fn new(rows: usize, item_rows: usize, panels: usize, members: usize) -> Self {
+        let row_block = item_rows.min(rows).max(1);
         let row_blocks = rows.div_ceil(row_block);
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
@@ -62,12 +60,12 @@ impl Cut {
     }
 }
 
-impl<E: Element> Gemm<'_, E> {
+impl<E: Arithmetic> Gemm<'_, E> {
     /// For `members` of each shard.
     pub(crate) fn cut(&self, members: usize) -> Cut {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
-        Cut::new(self.x.len(), panels, depth, members)
+        Cut::new(self.x.len(), E::item_rows(depth), panels, members)
     }
 
     pub(crate) fn items(&self, cut: &Cut, shard: usize) -> usize {
@@ -80,103 +78,85 @@ impl<E: Element> Gemm<'_, E> {
         cut: &Cut,
         shard: usize,
         item: usize,
-        packed: &'a mut PackedRows,
-    ) -> GemmItem<'a, E> {
+        packed: &'a mut E::Packed,
+    ) -> PackedItem<'a, E> {
         let weights = &self.weights[shard];
         let all_panels = weights.matrix.panels();
         let panel_blocks = cut.panel_blocks(all_panels);
         let (rows, panels) = (item / panel_blocks * cut.row_block, item % panel_blocks * cut.panel_block);
-        GemmItem {
+        let item = GemmItem {
             gemm: self,
             weights,
             rows: rows..(rows + cut.row_block).min(self.x.len()),
             panels: panels..(panels + cut.panel_block).min(all_panels),
-            packed,
-        }
+        };
+        PackedItem { item, packed }
     }
 }
 
-/// Rows × panels of one shard of a [`Gemm`], written by one member.
-pub(crate) struct GemmItem<'a, E> {
-    gemm: &'a Gemm<'a, E>,
-    weights: &'a Projection<E>,
-    rows: Range<usize>,
-    panels: Range<usize>,
-    packed: &'a mut PackedRows,
+/// An item with the buffers of the member that does it.
+pub(crate) struct PackedItem<'a, E: Arithmetic> {
+    item: GemmItem<'a, E>,
+    packed: &'a mut E::Packed,
 }
 
-/// Panels whose sums are kept at once.
-const TILE_PANELS: usize = 8;
-
-#[repr(align(64))]
-struct Sums([f32; MAX_TILE_ROWS * TILE_PANELS * LANES]);
-
-impl<E: Element> Kernel for GemmItem<'_, E> {
+impl<E: Arithmetic> Kernel for PackedItem<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let gemm = self.gemm;
-        let matrix = &self.weights.matrix;
-        let depth = matrix.depth();
-        let width = if gemm.epilogue == Epilogue::Gated { matrix.width() / 2 } else { matrix.width() };
-        assert!(gemm.y_stride >= self.weights.first_column + width && gemm.y_stride == padded(gemm.y_stride));
-        assert!(gemm.y.len() >= gemm.x.len() * gemm.y_stride);
-        self.packed.pack::<L>(&gemm.x, depth, self.rows.clone());
-        // Many rows: few panels at a time, which stay in the first-level cache for all of them.
-        let panel_step = if self.rows.len() >= 2 * MAX_TILE_ROWS { 2 } else { TILE_PANELS };
-        let mut sums = Sums([0.0; MAX_TILE_ROWS * TILE_PANELS * LANES]);
-        for panel in self.panels.clone().step_by(panel_step) {
-            let panels = panel_step.min(self.panels.end - panel);
-            for row in self.rows.clone().step_by(MAX_TILE_ROWS) {
-                let rows = MAX_TILE_ROWS.min(self.rows.end - row);
-                // A tile of packed rows has `depth` k, as has a panel of W; `sums` holds a full tile.
-                L::call(Product::<E, 1> {
-                    rows,
-                    panels,
-                    depth,
-                    a: self.packed.tile(row - self.rows.start, depth),
-                    a_step: rows,
-                    b: matrix.panel(panel),
-                    b_pair_stride: Matrix::<E>::PAIR_STRIDE,
-                    b_panel_stride: matrix.panel_stride(),
-                    c: sums.0.as_mut_ptr(),
-                    c_stride: TILE_PANELS * LANES,
-                    resume: false,
-                });
-                for r in 0..rows {
-                    let sums = &sums.0[r * TILE_PANELS * LANES..][..panels * LANES];
-                    self.finish::<L>(row + r, panel, sums);
-                }
-            }
-        }
+        self.item.check();
+        E::multiply::<L>(&self.item, self.packed);
     }
 }
 
-impl<E: Element> GemmItem<'_, E> {
+/// Rows × panels of one shard of a [`Gemm`], written by one member.
+pub(crate) struct GemmItem<'a, E: Arithmetic> {
+    pub(crate) gemm: &'a Gemm<'a, E>,
+    pub(crate) weights: &'a Projection<E>,
+    pub(crate) rows: Range<usize>,
+    /// Begin at an even one.
+    pub(crate) panels: Range<usize>,
+}
+
+impl<E: Arithmetic> GemmItem<'_, E> {
+    /// That `finish` stays inside of the output.
+    fn check(&self) {
+        let (first, width, rows) = (self.weights.first_column, self.weights.matrix.width(), self.gemm.x.len());
+        match &self.gemm.y {
+            Output::Store { y, stride } | Output::AddTo { y, stride } => {
+                assert!(*stride >= first + width && *stride == padded(*stride) && y.len() >= rows * stride);
+            }
+            Output::Gated(y) => {
+                assert!(y.width() >= first + width / 2 && y.rows() >= rows && width.is_multiple_of(2 * LANES))
+            }
+        }
+    }
+
     /// Puts one row's sums of some panels where they belong.
     #[inline(always)]
-    fn finish<L: Lanes>(&self, row: usize, panel: usize, sums: &[f32]) {
-        let gemm = self.gemm;
-        // SAFETY: this item's rows and columns, which are its alone; widths were checked on entry.
+    pub(crate) fn finish<L: Lanes>(&self, row: usize, panel: usize, sums: &[f32]) {
+        let column = self.weights.first_column + panel * LANES;
+        // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist.
         unsafe {
-            let y = gemm.y.as_ptr().add(row * gemm.y_stride + self.weights.first_column);
-            match gemm.epilogue {
-                Epilogue::Store => {
+            match &self.gemm.y {
+                Output::Store { y, stride } => {
+                    let y = y.as_ptr().add(row * stride + column);
                     for i in (0..sums.len()).step_by(LANES) {
-                        self.biased::<L>(panel, sums, i).store(y.add(panel * LANES + i));
+                        self.biased::<L>(panel, sums, i).store(y.add(i));
                     }
                 }
-                Epilogue::AddTo => {
+                Output::AddTo { y, stride } => {
+                    let y = y.as_ptr().add(row * stride + column);
                     for i in (0..sums.len()).step_by(LANES) {
-                        let y = y.add(panel * LANES + i);
-                        L::load(y).add(self.biased::<L>(panel, sums, i)).store(y);
+                        L::load(y.add(i)).add(self.biased::<L>(panel, sums, i)).store(y.add(i));
                     }
                 }
-                Epilogue::Gated => {
+                Output::Gated(y) => {
                     for i in (0..sums.len()).step_by(2 * LANES) {
                         let (gate, up) = (self.biased::<L>(panel, sums, i), self.biased::<L>(panel, sums, i + LANES));
-                        math::silu(gate).mul(up).store(y.add((panel * LANES + i) / 2));
+                        let column = self.weights.first_column + (panel * LANES + i) / 2;
+                        y.put(row, column, math::silu(gate).mul(up));
                     }
                 }
             }
@@ -186,6 +166,7 @@ impl<E: Element> GemmItem<'_, E> {
     /// 16 sums, `i` columns behind `panel`.
     #[inline(always)]
     fn biased<L: Lanes>(&self, panel: usize, sums: &[f32], i: usize) -> L {
+        assert!(i + LANES <= sums.len());
         // SAFETY: whole vectors inside the sums, and the bias is as wide as the matrix.
         unsafe {
             let sums = L::load(sums.as_ptr().add(i));
@@ -204,9 +185,11 @@ mod tests {
     #[test]
     fn items_cover_everything_once() {
         for rows in [1, 2, 7, 12, 97, 512] {
-            for panels in [1, 2, 3, 24, 40, 130] {
+            for (item_rows, panels) in
+                [12, 96, 256].into_iter().flat_map(|rows| [1, 2, 3, 24, 40, 130].map(|n| (rows, n)))
+            {
                 for members in [1, 2, 7] {
-                    let cut = Cut::new(rows, panels, 384, members);
+                    let cut = Cut::new(rows, item_rows, panels, members);
                     assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
                     // A shard may have fewer panels than the one that the cut was made for.
                     for panels in [panels, panels - 1] {

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::flush::Flushed;
 use super::lanes::Lanes;
 use super::lanes::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
+#[cfg(target_arch = "x86_64")]
+use super::tiles;
 use crate::ComputeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,9 @@ pub enum Isa {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// Tile registers for products of bf16, AVX-512 for all else.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 /// A computation written once over [`Lanes`]. `run` must be `#[inline(always)]`: it takes on the instruction set of the
@@ -33,7 +39,11 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            if avx2 && is_x86_feature_detected!("avx512f") {
+            let avx512 = avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+            if avx512 && is_x86_feature_detected!("avx512bf16") && tiles::available() {
+                available.push(Self::Amx);
+            }
+            if avx512 {
                 available.push(Self::Avx512);
             }
             if avx2 {
@@ -62,12 +72,19 @@ impl Isa {
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        let _flushed = Flushed::enter();
         match self {
             Self::Portable => Portable::call(kernel),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => Avx2::call(kernel),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => Avx512::call(kernel),
+            Self::Avx512 => Avx512::<false>::call(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => {
+                // SAFETY: the machine has them.
+                let _configured = unsafe { tiles::Configured::enter() };
+                Avx512::<true>::call(kernel)
+            }
         }
     }
 }
@@ -80,6 +97,8 @@ impl fmt::Display for Isa {
             Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => "amx",
         })
     }
 }
@@ -94,7 +113,9 @@ impl FromStr for Isa {
             "avx2" => Ok(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
             "avx512" => Ok(Self::Avx512),
-            _ => Err(format!("unknown instruction set {name:?}: portable, avx2 and avx512 are known")),
+            #[cfg(target_arch = "x86_64")]
+            "amx" => Ok(Self::Amx),
+            _ => Err(format!("unknown instruction set {name:?}: portable, avx2, avx512 and amx are known")),
         }
     }
 }

@@ -11,7 +11,7 @@ use baton_core::{PAGE_TOKENS, PageId};
 use baton_fabric::{Half, KvLayout};
 
 use super::element::Element;
-use super::lanes::padded;
+use super::lanes::{Lanes, padded};
 use crate::ComputeError;
 
 /// Memory that the fabric reads and, while a page is reserved for a hand-off, writes.
@@ -131,16 +131,14 @@ impl<E: Element> KvShard<'_, E> {
     ///
     /// # Safety
     /// Nobody else uses this token of this page now.
-    pub(crate) unsafe fn store(&self, layer: usize, at: (PageId, usize), head: usize, k: &[f32], v: &[f32]) {
+    #[inline(always)]
+    pub(crate) unsafe fn store<L: Lanes>(&self, layer: usize, at: (PageId, usize), head: usize, k: &[f32], v: &[f32]) {
         let (page, token) = at;
         assert!(token < PAGE_TOKENS && k.len() == self.head_dim && v.len() == self.head_dim);
-        let (keys, values, width) = (self.keys(layer, page, head), self.values(layer, page, head), self.value_width());
-        for dim in 0..self.head_dim {
-            // SAFETY: indices of an existing token and dimension; exclusive by the caller's promise.
-            unsafe {
-                *keys.add(E::index(dim, token, PAGE_TOKENS)) = E::from_f32(k[dim]);
-                *values.add(E::index(token, dim, width)) = E::from_f32(v[dim]);
-            }
+        // SAFETY: an existing token of an existing head; exclusive by the caller's promise.
+        unsafe {
+            E::store_column::<L>(k, self.keys(layer, page, head), token, PAGE_TOKENS);
+            E::store_row::<L>(v, self.values(layer, page, head), token, self.value_width());
         }
     }
 }
@@ -150,22 +148,38 @@ mod tests {
     use half::bf16;
 
     use super::*;
+    use crate::cpu::isa::{Isa, Kernel};
+
+    struct Store<'a>(KvShard<'a, bf16>, usize, usize, usize, &'a [f32], &'a [f32]);
+
+    impl Kernel for Store<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) {
+            let Self(shard, layer, token, head, k, v) = self;
+            // SAFETY: one thread.
+            unsafe { shard.store::<L>(layer, (PageId(2), token), head, k, v) };
+        }
+    }
 
     #[test]
     fn pages_keep_what_was_stored() {
-        // Four shards hold each of the two heads twice.
-        for shards in [1, 2, 4] {
-            let pool = KvPool::<bf16>::new(KvShape { layers: 2, pages: 3, heads: 2, head_dim: 6 }, shards).unwrap();
+        // Four shards hold each of the two heads twice. More than a vector, and less than two.
+        const DIM: usize = 22;
+        for (shards, isa) in
+            [1, 2, 4].into_iter().flat_map(|shards| Isa::available().into_iter().map(move |isa| (shards, isa)))
+        {
+            let pool = KvPool::<bf16>::new(KvShape { layers: 2, pages: 3, heads: 2, head_dim: DIM }, shards).unwrap();
             let value =
                 |layer: usize, token: usize, head: usize, dim: usize| (layer * 100 + token * 7 + head * 3 + dim) as f32;
             for (layer, token) in (0..2).flat_map(|layer| (0..PAGE_TOKENS).map(move |token| (layer, token))) {
                 for (shard, held) in pool.memory.shards().iter().enumerate() {
                     let heads = held.layout.heads.start as usize..held.layout.heads.end as usize;
                     for head in heads.clone() {
-                        let k: Vec<f32> = (0..6).map(|dim| value(layer, token, head, dim)).collect();
+                        let k: Vec<f32> = (0..DIM).map(|dim| value(layer, token, head, dim)).collect();
                         let v: Vec<f32> = k.iter().map(|k| -k).collect();
-                        // SAFETY: one thread.
-                        unsafe { pool.shard(shard).store(layer, (PageId(2), token), head - heads.start, &k, &v) };
+                        isa.run(Store(pool.shard(shard), layer, token, head - heads.start, &k, &v));
                     }
                 }
             }
@@ -177,11 +191,11 @@ mod tests {
             for sign in [1.0, -1.0] {
                 for token in 0..5 {
                     for head in 0..2 {
-                        expected.extend((0..6).map(|dim| sign * value(1, token, head, dim)));
+                        expected.extend((0..DIM).map(|dim| sign * value(1, token, head, dim)));
                     }
                 }
             }
-            assert_eq!(got, expected, "{shards} shards");
+            assert_eq!(got, expected, "{shards} shards, {isa}");
             bytes.clear();
             // SAFETY: one thread.
             unsafe { pool.export(PageId(1), 0..2, 32, &mut bytes) };

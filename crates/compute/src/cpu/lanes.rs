@@ -11,7 +11,7 @@ mod portable;
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
-pub(crate) use portable::Portable;
+pub(crate) use portable::{Portable, to_bf16};
 
 use super::isa::Kernel;
 
@@ -28,6 +28,8 @@ pub(crate) const fn padded(n: usize) -> usize {
 pub(crate) trait Lanes: Copy {
     /// Accumulators that fit into registers beside the operands of a matrix product.
     const ACCUMULATORS: usize;
+    /// Whether products of bf16 may use [tile registers](super::tiles).
+    const TILES: bool = false;
 
     fn splat(x: f32) -> Self;
 
@@ -50,6 +52,18 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// 64 bytes are readable at `p`.
     unsafe fn load_bf16_odd(p: *const u8) -> Self;
+
+    /// Rounded to bf16: nearest, ties to even, denormals to zero.
+    ///
+    /// # Safety
+    /// 32 bytes are writable at `p`.
+    unsafe fn store_bf16(self, p: *mut u8);
+
+    /// The same as the first of each of 16 pairs; the second ones are not touched, even for an instant.
+    ///
+    /// # Safety
+    /// The first halves of 16 words at `p` are writable.
+    unsafe fn store_bf16_apart(self, p: *mut u8);
 
     /// `self · b + c`, rounded once.
     fn fma(self, b: Self, c: Self) -> Self;
@@ -89,9 +103,11 @@ mod tests {
         #[inline(always)]
         fn run<L: Lanes>(self) -> Vec<u32> {
             let a: [f32; LANES] =
-                std::array::from_fn(|i| [1.5, -0.0, 3e-39, -7.25e12, 0.1, 1e-30][i % 6] * (i as f32 - 7.3));
-            let b: [f32; LANES] = std::array::from_fn(|i| [0.7, 0.0, -2.5e-38, 3.0][i % 4] + (i / 5) as f32 * 0.3);
+                std::array::from_fn(|i| [1.5, -0.0, 3e-37, -7.25e12, 0.1, 1e-30][i % 6] * (i as f32 - 7.3));
+            let b: [f32; LANES] = std::array::from_fn(|i| [0.7, 0.0, -2.5e-37, 3.0][i % 4] + (i / 5) as f32 * 0.3);
             let pairs: [u16; 32] = std::array::from_fn(|i| (i * 2711 + 77) as u16);
+            // Not known to the compiler, which does not flush denormals.
+            let (a, b, pairs) = std::hint::black_box((a, b, pairs));
             // SAFETY: all arrays hold 16 lanes or 64 bytes.
             let (a, b, even, odd) = unsafe {
                 let pairs = pairs.as_ptr().cast();
@@ -106,7 +122,7 @@ mod tests {
                 a.sub(b),
                 a.mul(b),
                 // Without 0 / 0: the sign of a NaN is nobody's promise.
-                a.div(b.max(L::splat(1e-38))),
+                a.div(b.max(L::splat(1e-30))),
                 a.max(b),
                 a.min(b),
                 a.keep_first(0, b),
@@ -121,14 +137,69 @@ mod tests {
                 assert_eq!(stored.map(f32::to_bits), lanes.to_array().map(f32::to_bits));
                 bits.extend(stored.map(f32::to_bits));
             }
+            bits.extend(rounded(a.fma(b, even)).map(u32::from));
+            bits.extend(rounded(odd).map(u32::from));
             bits
+        }
+    }
+
+    fn rounded<L: Lanes>(lanes: L) -> [u16; LANES] {
+        let (mut together, mut apart) = ([0; LANES], [[7; 2]; LANES]);
+        // SAFETY: 16 lanes fit, and 16 pairs.
+        unsafe {
+            lanes.store_bf16(together.as_mut_ptr().cast());
+            lanes.store_bf16_apart(apart.as_mut_ptr().cast());
+        }
+        assert_eq!(apart, together.map(|rounded| [rounded, 7]));
+        together
+    }
+
+    struct Round<'a>(&'a [f32]);
+
+    impl Kernel for Round<'_> {
+        type Output = Vec<u16>;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> Vec<u16> {
+            // SAFETY: whole vectors.
+            self.0.as_chunks::<LANES>().0.iter().flat_map(|x| rounded(unsafe { L::load(x.as_ptr()) })).collect()
+        }
+    }
+
+    #[test]
+    fn rounding_to_bf16() {
+        let table = [
+            (0x3f80_0000, 0x3f80),
+            // Halfway goes to even, a little more goes up.
+            (0x3f80_8000, 0x3f80),
+            (0x3f81_8000, 0x3f82),
+            (0x3f80_8001, 0x3f81),
+            (0xbf80_7fff, 0xbf80),
+            // Too large to stay finite; infinite.
+            (0x7f7f_ffff, 0x7f80),
+            (0xff80_0000, 0xff80),
+            // The smallest normal number, and denormals.
+            (0x0080_0000, 0x0080),
+            (0x007f_ffff, 0x0000),
+            (0x807f_ffff, 0x8000),
+            // No number, whatever its payload.
+            (0x7f80_0001, 0x7fc0),
+            (0xffff_ffff, 0xffff),
+            (0x0000_0000, 0x0000),
+            (0x8000_0000, 0x8000),
+            (0x3f7f_ffff, 0x3f80),
+            (0xc2f6_e979, 0xc2f7),
+        ];
+        let inputs = table.map(|(bits, _)| f32::from_bits(bits));
+        for isa in Isa::available() {
+            assert_eq!(isa.run(Round(&inputs)), table.map(|(_, rounded)| rounded), "{isa}");
         }
     }
 
     #[test]
     fn instruction_sets_agree_on_every_bit() {
         let reference = Isa::Portable.run(Everything);
-        assert_eq!(reference.len(), 12 * LANES);
+        assert_eq!(reference.len(), 14 * LANES);
         for isa in Isa::available() {
             assert_eq!(isa.run(Everything), reference, "{isa}");
         }

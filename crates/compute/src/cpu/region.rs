@@ -1,6 +1,9 @@
 //! Big memory: weights, KV pages and step buffers, zeroed by the kernel when first touched.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
+
+use half::bf16;
 
 use crate::ComputeError;
 
@@ -69,21 +72,37 @@ impl Drop for Region {
     }
 }
 
-/// f32 values in a region of their own.
-pub(crate) struct Floats(Region);
+/// Plain numbers.
+///
+/// # Safety
+/// Any bits are a value.
+pub(crate) unsafe trait Number: Copy + Send + Sync + 'static {}
 
-impl Floats {
+// SAFETY: any bits are a float.
+unsafe impl Number for f32 {}
+// SAFETY: any bits are a float.
+unsafe impl Number for bf16 {}
+
+/// Numbers in a region of their own, zero at first.
+pub(crate) struct Buffer<T> {
+    region: Region,
+    numbers: PhantomData<T>,
+}
+
+pub(crate) type Floats = Buffer<f32>;
+
+impl<T: Number> Buffer<T> {
     pub(crate) fn new(len: usize) -> Result<Self, ComputeError> {
-        Region::new(len * size_of::<f32>()).map(Self)
+        Ok(Self { region: Region::new(len * size_of::<T>())?, numbers: PhantomData })
     }
 
-    pub(crate) fn as_slice(&self) -> &[f32] {
-        // SAFETY: the region holds this many, zero at first, and any bits are a float.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.bytes() / size_of::<f32>()) }
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: the region holds this many, and any bits are a number.
+        unsafe { std::slice::from_raw_parts(self.region.as_ptr().cast(), self.region.bytes() / size_of::<T>()) }
     }
 
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast(), self.0.bytes() / size_of::<f32>()) }
+        unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr().cast(), self.region.bytes() / size_of::<T>()) }
     }
 }

@@ -4,6 +4,8 @@ use std::f64::consts::PI;
 
 use baton_model::{RopeScaling, RopeSpec};
 
+use super::lanes::{LANES, Lanes};
+
 /// Cosines and sines of every position.
 pub(crate) struct RopeTable {
     half: usize,
@@ -28,28 +30,25 @@ impl RopeTable {
 
     /// `turned` = `head` rotated by its position.
     #[inline(always)]
-    pub(crate) fn rotate(&self, position: usize, head: &[f32], turned: &mut [f32]) {
+    pub(crate) fn rotate<L: Lanes>(&self, position: usize, head: &[f32], turned: &mut [f32]) {
         let half = self.half;
         let cos = &self.cos[position * half..(position + 1) * half];
         let sin = &self.sin[position * half..(position + 1) * half];
         let (low, high) = (&head[..half], &head[half..2 * half]);
         let (turned_low, turned_high) = turned[..2 * half].split_at_mut(half);
-        for j in 0..half {
+        let whole = half / LANES * LANES;
+        for j in (0..whole).step_by(LANES) {
+            // SAFETY: whole vectors of half a head.
+            unsafe {
+                let (cos, sin) = (L::load(cos.as_ptr().add(j)), L::load(sin.as_ptr().add(j)));
+                let (low, high) = (L::load(low.as_ptr().add(j)), L::load(high.as_ptr().add(j)));
+                low.mul(cos).sub(high.mul(sin)).store(turned_low.as_mut_ptr().add(j));
+                high.mul(cos).add(low.mul(sin)).store(turned_high.as_mut_ptr().add(j));
+            }
+        }
+        for j in whole..half {
             turned_low[j] = low[j] * cos[j] - high[j] * sin[j];
             turned_high[j] = high[j] * cos[j] + low[j] * sin[j];
-        }
-    }
-}
-
-impl RopeTable {
-    #[inline(always)]
-    pub(crate) fn rotate_in_place(&self, position: usize, head: &mut [f32]) {
-        let half = self.half;
-        let cos = &self.cos[position * half..(position + 1) * half];
-        let sin = &self.sin[position * half..(position + 1) * half];
-        let (low, high) = head[..2 * half].split_at_mut(half);
-        for j in 0..half {
-            (low[j], high[j]) = (low[j] * cos[j] - high[j] * sin[j], high[j] * cos[j] + low[j] * sin[j]);
         }
     }
 }
@@ -79,6 +78,7 @@ fn frequency(rope: &RopeSpec, i: usize, head_dim: usize) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::isa::{Isa, Kernel};
 
     #[test]
     fn frequencies() {
@@ -104,16 +104,36 @@ mod tests {
         }
     }
 
+    struct Rotate<'a>(&'a RopeTable, usize, &'a [f32]);
+
+    impl Kernel for Rotate<'_> {
+        type Output = Vec<f32>;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> Vec<f32> {
+            let mut turned = vec![0.0; self.2.len()];
+            self.0.rotate::<L>(self.1, self.2, &mut turned);
+            turned
+        }
+    }
+
     #[test]
     fn rotation_turns_pairs_half_a_head_apart() {
-        let table = RopeTable::new(&RopeSpec { theta: 100.0, scaling: RopeScaling::None }, 4, 8);
-        let mut turned = [0.0; 4];
-        table.rotate(0, &[1.0, 2.0, 3.0, 4.0], &mut turned);
-        assert_eq!(turned, [1.0, 2.0, 3.0, 4.0]);
-        table.rotate(7, &[1.0, 0.0, 0.0, 1.0], &mut turned);
-        let expected = [7_f64.cos(), -0.7_f64.sin(), 7_f64.sin(), 0.7_f64.cos()];
-        for (got, expected) in turned.iter().zip(expected) {
-            assert!((f64::from(*got) - expected).abs() < 1e-6, "{turned:?}");
+        // Two dimensions, and a head of one vector and a bit on each side.
+        for (head_dim, position) in [(4, 0), (4, 7), (38, 5)] {
+            let table = RopeTable::new(&RopeSpec { theta: 100.0, scaling: RopeScaling::None }, head_dim, 8);
+            let head: Vec<f32> = (0..head_dim).map(|i| i as f32 - 1.5).collect();
+            for isa in Isa::available() {
+                let turned = isa.run(Rotate(&table, position, &head));
+                for j in 0..head_dim / 2 {
+                    let angle = position as f64 * 100_f64.powf(-2.0 * j as f64 / head_dim as f64);
+                    let (low, high) = (f64::from(head[j]), f64::from(head[j + head_dim / 2]));
+                    let expected = [low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()];
+                    for (got, expected) in [turned[j], turned[j + head_dim / 2]].into_iter().zip(expected) {
+                        assert!((f64::from(got) - expected).abs() < 1e-5, "{isa}: {turned:?}");
+                    }
+                }
+            }
         }
     }
 }

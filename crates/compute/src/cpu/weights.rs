@@ -83,14 +83,14 @@ impl Shapes {
     }
 
     /// Of one shard's part of everything.
-    fn elements(&self, layers: usize, shards: &Shards, shard: usize) -> usize {
+    fn elements<E: Element>(&self, layers: usize, shards: &Shards, shard: usize) -> usize {
         let columns = |rows| shards.rows(Deal::Panels, rows, shard).len();
         let qkv = (shards.heads + 2 * shards.kv_heads) * shards.head_dim;
-        let layer = packed_elements(qkv, self.hidden)
-            + packed_elements(columns(self.hidden), self.q)
-            + packed_elements(2 * padded(columns(self.ffn)), self.hidden)
-            + packed_elements(columns(self.hidden), self.ffn);
-        layers * layer + packed_elements(columns(self.vocab), self.hidden)
+        let layer = packed_elements::<E>(qkv, self.hidden)
+            + packed_elements::<E>(columns(self.hidden), self.q)
+            + packed_elements::<E>(2 * padded(columns(self.ffn)), self.hidden)
+            + packed_elements::<E>(columns(self.hidden), self.ffn);
+        layers * layer + packed_elements::<E>(columns(self.vocab), self.hidden)
     }
 }
 
@@ -103,7 +103,7 @@ impl<E: Element> DecoderWeights<E> {
     ) -> Result<Self, ComputeError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
-        let arenas = (0..shards.count).map(|shard| Arena::new(shapes.elements(spec.layers, &shards, shard)));
+        let arenas = (0..shards.count).map(|shard| Arena::new(shapes.elements::<E>(spec.layers, &shards, shard)));
         let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };

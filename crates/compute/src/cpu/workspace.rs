@@ -3,35 +3,37 @@
 
 use baton_model::DecoderSpec;
 
+use super::arithmetic::{Arithmetic, Packed};
 use super::attention::{AttentionScratch, PartialBuffers};
 use super::lanes::padded;
-use super::packed_rows::PackedRows;
-use super::region::Floats;
+use super::region::{Buffer, Floats};
 use super::shards::Shards;
 use crate::ComputeError;
 
-pub(crate) struct Workspace {
+pub(crate) struct Workspace<E: Arithmetic> {
     pub(crate) widths: Widths,
     /// The residual stream.
     pub(crate) hidden: Floats,
     pub(crate) qkv: Floats,
-    pub(crate) attended: Floats,
-    pub(crate) gated: Floats,
+    pub(crate) attended: Buffer<E::Left>,
+    pub(crate) gated: Buffer<E::Left>,
     /// Of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     pub(crate) partials: PartialBuffers,
     /// One per member.
-    pub(crate) scratch: Vec<Scratch>,
+    pub(crate) scratch: Vec<Scratch<E>>,
 }
 
 /// Buffers of one member.
-pub(crate) struct Scratch {
+pub(crate) struct Scratch<E: Arithmetic> {
     pub(crate) attention: AttentionScratch,
-    pub(crate) packed: PackedRows,
+    pub(crate) packed: E::Packed,
+    /// One rotated head.
+    pub(crate) turned: Vec<f32>,
 }
 
-/// Row strides.
+/// Columns of a row; where it is f32, its stride.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Widths {
     pub(crate) hidden: usize,
@@ -47,7 +49,7 @@ pub(crate) struct Widths {
 const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 
-impl Workspace {
+impl<E: Arithmetic> Workspace<E> {
     pub(crate) fn new(
         spec: &DecoderSpec,
         shards: &Shards,
@@ -69,17 +71,18 @@ impl Workspace {
             widths,
             hidden: Floats::new(max_rows * widths.hidden)?,
             qkv: Floats::new(max_rows * widths.qkv)?,
-            attended: Floats::new(max_rows * widths.attended)?,
-            gated: Floats::new(max_rows * widths.ffn)?,
+            attended: Buffer::new(E::waiting_elements(max_rows, widths.attended))?,
+            gated: Buffer::new(E::waiting_elements(max_rows, widths.ffn))?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
             partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,
             scratch: (0..members)
-                .map(|_| Scratch {
-                    attention: AttentionScratch::new(spec.head_dim, padded(spec.head_dim)),
-                    packed: PackedRows::default(),
+                .map(|_| {
+                    let attention = AttentionScratch::new(spec.head_dim, padded(spec.head_dim));
+                    let turned = vec![0.0; spec.head_dim];
+                    Ok(Scratch { attention, packed: E::Packed::new(max_rows, spec.hidden)?, turned })
                 })
-                .collect(),
+                .collect::<Result<_, ComputeError>>()?,
         })
     }
 }

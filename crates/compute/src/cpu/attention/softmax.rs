@@ -83,10 +83,13 @@ impl Folded {
 
     /// The row's result.
     #[inline(always)]
-    pub(super) fn finish(&self, row: usize, out: &mut [f32]) {
-        let scale = 1.0 / self.sums[row].sum;
-        for (out, value) in out.iter_mut().zip(&self.values[row * self.width..]) {
-            *out = value * scale;
+    pub(super) fn finish<L: Lanes>(&mut self, row: usize) -> &[f32] {
+        let scale = L::splat(1.0 / self.sums[row].sum);
+        let values = &mut self.values[row * self.width..][..self.width];
+        for values in values.as_chunks_mut::<LANES>().0 {
+            // SAFETY: a whole vector.
+            unsafe { L::load(values.as_ptr()).mul(scale).store(values.as_mut_ptr()) };
         }
+        values
     }
 }

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-use baton_core::PAGE_TOKENS;
 use baton_model::DecoderSpec;
 
 use super::LogitsSink;
+use super::append::Append;
 use super::head_norm::norm_head;
 use crate::LayerHook;
+use crate::cpu::arithmetic::{Arithmetic, Packed, Waiting};
 use crate::cpu::attention::{Attention, AttentionCut, Partials};
 use crate::cpu::batch::Batch;
-use crate::cpu::element::Element;
-use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::gemm::{Gemm, Output};
 use crate::cpu::isa::Isa;
 use crate::cpu::kv::KvPool;
 use crate::cpu::norm::RmsNorm;
-use crate::cpu::packed_rows::{Rows, Which};
 use crate::cpu::rope::RopeTable;
+use crate::cpu::rows::{Normed, Rows, Which};
 use crate::cpu::shards::Shards;
 use crate::cpu::shared::Shared;
 use crate::cpu::team::{Member, Stopped};
@@ -26,7 +26,7 @@ use crate::cpu::workspace::{Scratch, Widths};
 /// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
 /// item; the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of
 /// a buffer, and nothing is summed across them.
-pub(super) struct Step<'a, E> {
+pub(super) struct Step<'a, E: Arithmetic> {
     pub(super) isa: Isa,
     pub(super) members: usize,
     /// The most members that a shard has.
@@ -45,14 +45,14 @@ pub(super) struct Step<'a, E> {
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
     pub(super) qkv: Shared<'a, f32>,
-    pub(super) attended: Shared<'a, f32>,
-    pub(super) gated: Shared<'a, f32>,
+    pub(super) attended: Waiting<'a, E>,
+    pub(super) gated: Waiting<'a, E>,
     pub(super) logits: Shared<'a, f32>,
     pub(super) logits_rows: usize,
-    pub(super) scratch: Shared<'a, Scratch>,
+    pub(super) scratch: Shared<'a, Scratch<E>>,
 }
 
-impl<'a, E: Element> Step<'a, E> {
+impl<'a, E: Arithmetic> Step<'a, E> {
     pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
         self.embed(member)?;
         for (index, layer) in self.weights.layers.iter().enumerate() {
@@ -63,24 +63,24 @@ impl<'a, E: Element> Step<'a, E> {
     }
 
     fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
-        let Widths { hidden, qkv, attended, .. } = self.widths;
-        let x = self.all(self.hidden, hidden, self.norm(&layer.attention_norm));
-        self.project(member, x, &layer.qkv, (self.qkv, qkv), Epilogue::Store)?;
+        let Widths { hidden, qkv, .. } = self.widths;
+        let x = Rows::Normed(self.normed(&layer.attention_norm));
+        self.project(member, x, &layer.qkv, Output::Store { y: self.qkv, stride: qkv })?;
         self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
         if let (Some(hook), 0) = (self.on_layer, member.index()) {
             hook.layer_done(index as u32);
         }
         self.attend(member, index)?;
-        let x = self.all(self.attended, attended, None);
-        self.project(member, x, &layer.o, (self.hidden, hidden), Epilogue::AddTo)
+        let residual = Output::AddTo { y: self.hidden, stride: hidden };
+        self.project(member, Rows::Waiting(self.attended), &layer.o, residual)
     }
 
     fn feed_forward(&self, member: &Member<'_>, layer: &'a Layer<E>) -> Result<(), Stopped> {
-        let Widths { hidden, ffn, .. } = self.widths;
-        let x = self.all(self.hidden, hidden, self.norm(&layer.ffn_norm));
-        self.project(member, x, &layer.gate_up, (self.gated, ffn), Epilogue::Gated)?;
-        self.project(member, self.all(self.gated, ffn, None), &layer.down, (self.hidden, hidden), Epilogue::AddTo)
+        let x = Rows::Normed(self.normed(&layer.ffn_norm));
+        self.project(member, x, &layer.gate_up, Output::Gated(self.gated))?;
+        let residual = Output::AddTo { y: self.hidden, stride: self.widths.hidden };
+        self.project(member, Rows::Waiting(self.gated), &layer.down, residual)
     }
 
     fn embed(&self, member: &Member<'_>) -> Result<(), Stopped> {
@@ -95,25 +95,25 @@ impl<'a, E: Element> Step<'a, E> {
         })
     }
 
-    fn norm(&self, weight: &'a [f32]) -> Option<RmsNorm<'a>> {
-        Some(RmsNorm { weight, hidden: self.spec.hidden, eps: self.spec.norm_eps })
+    /// All rows of the residual stream.
+    fn normed(&self, weight: &'a [f32]) -> Normed<'a> {
+        Normed {
+            x: self.hidden,
+            stride: self.widths.hidden,
+            which: Which::First(self.batch.rows.len()),
+            norm: RmsNorm { weight, hidden: self.spec.hidden, eps: self.spec.norm_eps },
+        }
     }
 
-    /// All rows of a buffer; a product never writes the one it reads.
-    fn all(&self, x: Shared<'a, f32>, stride: usize, norm: Option<RmsNorm<'a>>) -> Rows<'a> {
-        Rows { x, stride, which: Which::First(self.batch.rows.len()), norm }
-    }
-
-    /// `to` (+)= `x` · W; `to` is a buffer and its row stride.
+    /// A product never writes what it reads.
     fn project(
         &self,
         member: &Member<'_>,
-        x: Rows<'a>,
+        x: Rows<'a, E>,
         weights: &[Projection<E>],
-        to: (Shared<'a, f32>, usize),
-        epilogue: Epilogue,
+        y: Output<'a, E>,
     ) -> Result<(), Stopped> {
-        let gemm = Gemm { x, weights, y: to.0, y_stride: to.1, epilogue };
+        let gemm = Gemm { x, weights, y };
         let cut = gemm.cut(self.shard_members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
@@ -146,28 +146,26 @@ impl<'a, E: Element> Step<'a, E> {
 
     fn store_kv(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
         let blocks = RowBlocks::new(self.batch.rows.len(), self.shard_members);
+        // SAFETY: this member's own.
+        let turned = unsafe { &mut self.scratch.get_mut(member.index()).turned };
         member.each_of_shards(
             |_| blocks.count(),
             |shard, block| {
-                for row in blocks.rows(block) {
-                    for head in 0..self.shards.kv_heads {
-                        self.store_head(layer, shard, row, head);
-                    }
-                }
+                let rows = blocks.rows(block);
+                let append = Append {
+                    kv: self.kv.shard(shard),
+                    layer,
+                    rope: self.rope,
+                    shards: self.shards,
+                    at: &self.batch.rows[rows.clone()],
+                    qkv: self.qkv,
+                    first: rows.start * self.widths.qkv + shard * self.widths.shard_qkv,
+                    stride: self.widths.qkv,
+                    turned,
+                };
+                self.isa.run(append);
             },
         )
-    }
-
-    fn store_head(&self, layer: usize, shard: usize, row: usize, head: usize) {
-        let Shards { heads, kv_heads, head_dim, .. } = self.shards;
-        let first = row * self.widths.qkv + shard * self.widths.shard_qkv + heads * head_dim;
-        let (k, v) = (first + head * head_dim, first + (kv_heads + head) * head_dim);
-        // SAFETY: this row of this shard is one item's alone.
-        let (k, v) = unsafe { (self.qkv.slice_mut(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
-        let at = &self.batch.rows[row];
-        self.rope.rotate_in_place(at.position, k);
-        // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
-        unsafe { self.kv.shard(shard).store(layer, (at.page, at.position % PAGE_TOKENS), head, k, v) };
     }
 
     fn attend(&self, member: &Member<'_>, layer: usize) -> Result<(), Stopped> {
@@ -182,7 +180,6 @@ impl<'a, E: Element> Step<'a, E> {
             qkv_stride: self.widths.qkv,
             qkv_first: shard * self.widths.shard_qkv,
             out: self.attended,
-            out_stride: self.widths.attended,
             partials: self.partials,
         };
         // SAFETY: this member's own.
@@ -206,12 +203,12 @@ impl<'a, E: Element> Step<'a, E> {
 
     /// Logits of the wanted rows, in groups that fit the buffer.
     fn logits(&self, member: &Member<'_>) -> Result<(), Stopped> {
-        let Widths { hidden, vocab, .. } = self.widths;
+        let vocab = self.widths.vocab;
         for first in (0..self.batch.wanted.len()).step_by(self.logits_rows) {
             let wanted = &self.batch.wanted[first..self.batch.wanted.len().min(first + self.logits_rows)];
-            let x = self.all(self.hidden, hidden, self.norm(&self.weights.final_norm));
-            let x = Rows { which: Which::Listed(wanted), ..x };
-            self.project(member, x, &self.weights.head, (self.logits, vocab), Epilogue::Store)?;
+            let x = Normed { which: Which::Listed(wanted), ..self.normed(&self.weights.final_norm) };
+            let logits = Output::Store { y: self.logits, stride: vocab };
+            self.project(member, Rows::Normed(x), &self.weights.head, logits)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };

@@ -57,6 +57,23 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u8) {
+        avx2!({
+            let packed = _mm256_packus_epi32(to_bf16(self.0), to_bf16(self.1));
+            _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_apart(self, p: *mut u8) {
+        let mut rounded = [0_u16; LANES];
+        avx2!(self.store_bf16(rounded.as_mut_ptr().cast()));
+        for (i, rounded) in rounded.into_iter().enumerate() {
+            avx2!(p.cast::<u16>().add(2 * i).write_unaligned(rounded));
+        }
+    }
+
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         avx2!(Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)))
     }
@@ -132,8 +149,26 @@ impl Lanes for Avx2 {
     }
 }
 
+/// In the lower halves of 32-bit words.
+#[inline(always)]
+fn to_bf16(x: __m256) -> __m256i {
+    avx2!({
+        let bits = _mm256_castps_si256(x);
+        let high = _mm256_srli_epi32::<16>(bits);
+        let odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+        let half_up = _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+        let rounded = _mm256_srli_epi32::<16>(half_up);
+        let exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f80_0000));
+        let denormal = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+        let sign = _mm256_and_si256(high, _mm256_set1_epi32(0x8000));
+        let rounded = _mm256_blendv_epi8(rounded, sign, denormal);
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
+        _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan)
+    })
+}
+
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
+fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }

@@ -3,8 +3,9 @@ use std::arch::x86_64::*;
 use super::{LANES, Lanes};
 use crate::cpu::isa::Kernel;
 
+/// `TILES`: the machine has AMX and with it AVX512_BF16, too.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(__m512);
+pub(crate) struct Avx512<const TILES: bool>(__m512);
 
 macro_rules! avx512 {
     ($expression:expr) => {{
@@ -13,8 +14,9 @@ macro_rules! avx512 {
     }};
 }
 
-impl Lanes for Avx512 {
+impl<const TILES: bool> Lanes for Avx512<TILES> {
     const ACCUMULATORS: usize = 24;
+    const TILES: bool = TILES;
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
@@ -42,6 +44,19 @@ impl Lanes for Avx512 {
             _mm512_loadu_si512(p.cast()),
             _mm512_set1_epi32(0xffff_0000_u32 as i32)
         ))))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u8) {
+        avx512!(_mm256_storeu_si256(p.cast(), self.to_bf16()));
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_apart(self, p: *mut u8) {
+        avx512!({
+            let pairs = _mm512_cvtepu16_epi32(self.to_bf16());
+            _mm512_mask_storeu_epi16(p.cast(), 0x5555_5555, pairs);
+        });
     }
 
     #[inline(always)]
@@ -107,12 +122,40 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
-        avx512!(run(kernel))
+        if TILES { avx512!(run_with_tiles(kernel)) } else { avx512!(run(kernel)) }
+    }
+}
+
+impl<const TILES: bool> Avx512<TILES> {
+    #[inline(always)]
+    fn to_bf16(self) -> __m256i {
+        if TILES {
+            // SAFETY: `TILES` promises the instruction, and the two types are the same 32 bytes.
+            return unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(self.0)) };
+        }
+        avx512!({
+            let bits = _mm512_castps_si512(self.0);
+            let high = _mm512_srli_epi32::<16>(bits);
+            let odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+            let half_up = _mm512_add_epi32(bits, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
+            let rounded = _mm512_srli_epi32::<16>(half_up);
+            let denormal = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f80_0000));
+            let rounded = _mm512_mask_and_epi32(rounded, denormal, high, _mm512_set1_epi32(0x8000));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            let rounded = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+            _mm512_cvtepi32_epi16(rounded)
+        })
     }
 }
 
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx2,fma")]
-pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run::<Avx512>()
+#[target_feature(enable = "avx512f,avx512bw,avx2,fma")]
+fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Avx512<false>>()
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
+fn run_with_tiles<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Avx512<true>>()
 }

@@ -62,6 +62,20 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(self.0.map(to_bf16)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_apart(self, p: *mut u8) {
+        for (i, lane) in self.0.into_iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { p.cast::<u16>().add(2 * i).write_unaligned(to_bf16(lane)) }
+        }
+    }
+
+    #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
         let mut lanes = c.0;
         for i in 0..LANES {
@@ -128,7 +142,21 @@ impl Lanes for Portable {
     }
 }
 
+/// Nearest, ties to even; denormals become zero, as they do in AVX512_BF16's instruction, and a NaN stays one.
+#[inline(always)]
+pub(crate) fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let high = (bits >> 16) as u16;
+    if x.is_nan() {
+        high | 0x40
+    } else if bits & 0x7f80_0000 == 0 {
+        high & 0x8000
+    } else {
+        ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+    }
+}
+
 #[inline(never)]
-pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
+fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Portable>()
 }

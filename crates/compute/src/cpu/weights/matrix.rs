@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_model::TensorView;
+use half::bf16;
 
 use crate::ComputeError;
 use crate::cpu::element::{Element, pair_stride};
-use crate::cpu::lanes::{LANES, padded};
-use crate::cpu::region::Region;
+use crate::cpu::lanes::{LANES, Lanes, padded};
+use crate::cpu::pairs::{BLOCK_DEPTH, TILE};
+use crate::cpu::region::{Buffer, Region};
 use crate::cpu::team::{Member, Team};
 
 /// The right-hand side of y = x · Wᵀ for a checkpoint's row-major W. Rows and k beyond W's are zero.
@@ -38,7 +40,7 @@ impl<E: Element> Matrix<E> {
     }
 
     pub(crate) fn panel_stride(&self) -> usize {
-        panel_elements(self.depth)
+        panel_elements::<E>(self.depth)
     }
 
     /// All elements of `panel` are readable behind it, and those of the panels after it.
@@ -49,12 +51,36 @@ impl<E: Element> Matrix<E> {
     }
 }
 
-const fn panel_elements(depth: usize) -> usize {
-    depth.next_multiple_of(2) * LANES
+impl Matrix<bf16> {
+    /// One or two panels, the first an even one, in some blocks of k: in place, or written to `expanded` where the matrix is
+    /// kept compressed. Asked for once, before all rows of an item pass by.
+    #[inline(always)]
+    pub(crate) fn tiles<L: Lanes>(
+        &self,
+        panels: Range<usize>,
+        blocks: Range<usize>,
+        _expanded: &mut Buffer<bf16>,
+    ) -> Tiles {
+        assert!(panels.end <= self.panels && blocks.end * BLOCK_DEPTH <= self.depth.next_multiple_of(BLOCK_DEPTH));
+        // SAFETY: inside the panel.
+        let first = unsafe { self.panel(panels.start).add(blocks.start * TILE) };
+        Tiles { first, panel_stride: self.panel_stride() }
+    }
 }
 
-pub(super) const fn packed_elements(rows: usize, depth: usize) -> usize {
-    padded(rows) / LANES * panel_elements(depth)
+/// Blocks of 32 k × 16 columns follow each other.
+pub(crate) struct Tiles {
+    pub(crate) first: *const bf16,
+    /// Elements from one panel to the next.
+    pub(crate) panel_stride: usize,
+}
+
+const fn panel_elements<E: Element>(depth: usize) -> usize {
+    depth.next_multiple_of(E::DEPTH_STEP) * LANES
+}
+
+pub(super) const fn packed_elements<E: Element>(rows: usize, depth: usize) -> usize {
+    padded(rows) / LANES * panel_elements::<E>(depth)
 }
 
 /// Consecutive rows of a checkpoint's matrix.
@@ -189,7 +215,6 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 #[cfg(test)]
 mod tests {
     use baton_model::{Dtype, RowOrder};
-    use half::bf16;
 
     use super::*;
 
@@ -217,12 +242,12 @@ mod tests {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
-        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements(rows, 5)).unwrap());
+        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5)).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
         let matrices = pack(&mut arenas, Order::Stacked, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
             assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (shard + 1, 5, 16 * (shard + 1)));
-            for (column, k) in (0..matrix.width()).flat_map(|column| (0..6).map(move |k| (column, k))) {
+            for (column, k) in (0..matrix.width()).flat_map(|column| (0..32).map(move |k| (column, k))) {
                 let index = bf16::index(k, column % LANES, LANES);
                 // SAFETY: inside the panel.
                 let got = unsafe { *matrix.panel(column / LANES).add(index) };
@@ -245,7 +270,7 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(block).collect();
         let rows = RowOrder::PairsTogether { head_dim: 32 };
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
-        let mut arenas = [Arena::<bf16>::new(packed_elements(64, 32)).unwrap()];
+        let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(64, 32)).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
         let mut expected = [0.0; 32];

@@ -8,9 +8,9 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
-use super::element::Element;
-use super::isa::Kernel;
-use super::lanes::{LANES, Lanes};
+use crate::cpu::element::Element;
+use crate::cpu::isa::Kernel;
+use crate::cpu::lanes::{LANES, Lanes};
 
 /// C\[rows × 16·panels\] = A\[rows × depth\] · B, or C += A · B when it resumes an earlier product's chain.
 ///

@@ -2,52 +2,11 @@
 
 use std::ops::Range;
 
-use super::batch::Wanted;
-use super::lanes::Lanes;
-use super::norm::RmsNorm;
 use super::product::MAX_TILE_ROWS;
-use super::shared::Shared;
-
-/// Rows before they are packed.
-#[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    /// Not written in the phase that packs them.
-    pub(crate) x: Shared<'a, f32>,
-    pub(crate) stride: usize,
-    pub(crate) which: Which<'a>,
-    /// Applied on the way: cheaper than a pass of its own, even where several members pack the same rows.
-    pub(crate) norm: Option<RmsNorm<'a>>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Which<'a> {
-    /// Rows 0, 1, ….
-    First(usize),
-    Listed(&'a [Wanted]),
-}
-
-impl Rows<'_> {
-    pub(crate) fn len(&self) -> usize {
-        match self.which {
-            Which::First(rows) => rows,
-            Which::Listed(wanted) => wanted.len(),
-        }
-    }
-
-    #[inline(always)]
-    fn row(&self, i: usize) -> &[f32] {
-        match self.which {
-            Which::First(_) => self.following(i, 1),
-            Which::Listed(wanted) => self.following(wanted[i].row, 1),
-        }
-    }
-
-    #[inline(always)]
-    fn following(&self, first: usize, rows: usize) -> &[f32] {
-        // SAFETY: nobody writes them in this phase.
-        unsafe { self.x.slice(first * self.stride..(first + rows) * self.stride) }
-    }
-}
+use crate::ComputeError;
+use crate::cpu::arithmetic::Packed;
+use crate::cpu::lanes::{Lanes, padded};
+use crate::cpu::rows::Rows;
 
 /// Belongs to one member; keeps its rows from item to item of a phase.
 #[derive(Default)]
@@ -58,42 +17,51 @@ pub(crate) struct PackedRows {
     packed: Option<Range<usize>>,
 }
 
-impl PackedRows {
-    /// Forgets the rows of the phase before.
-    pub(crate) fn clear(&mut self) {
-        self.packed = None;
+impl Packed for PackedRows {
+    /// Grows as it goes.
+    fn new(_max_rows: usize, _depth: usize) -> Result<Self, ComputeError> {
+        Ok(Self::default())
     }
 
+    fn clear(&mut self) {
+        self.packed = None;
+    }
+}
+
+impl PackedRows {
     #[inline(always)]
-    pub(crate) fn pack<L: Lanes>(&mut self, from: &Rows<'_>, depth: usize, rows: Range<usize>) {
+    pub(crate) fn pack<L: Lanes>(&mut self, from: &Rows<'_, f32>, depth: usize, rows: Range<usize>) {
         if self.packed.as_ref() == Some(&rows) {
             return;
         }
-        let stride = from.stride;
         if self.tiles.len() < rows.len() * depth {
             self.tiles.resize(rows.len() * depth, 0.0);
         }
-        if self.staged.len() < MAX_TILE_ROWS * stride {
-            self.staged.resize(MAX_TILE_ROWS * stride, 0.0);
-        }
-        let mut first = 0;
-        while first < rows.len() {
+        for first in (0..rows.len()).step_by(MAX_TILE_ROWS) {
             let height = MAX_TILE_ROWS.min(rows.len() - first);
             let tile = &mut self.tiles[first * depth..][..height * depth];
-            let plain = matches!(from.which, Which::First(_)) && from.norm.is_none();
-            if plain {
-                transpose(from.following(rows.start + first, height), stride, depth, tile);
-            } else {
-                for i in 0..height {
-                    let (x, staged) = (from.row(rows.start + first + i), &mut self.staged[i * stride..][..stride]);
-                    match &from.norm {
-                        Some(norm) => norm.apply::<L>(x, staged),
-                        None => staged.copy_from_slice(x),
-                    }
+            match from {
+                Rows::Waiting(from) => {
+                    let stride = padded(from.width());
+                    // SAFETY: rows of the buffer, written in an earlier phase.
+                    let x = unsafe { std::slice::from_raw_parts(from.at_row(rows.start + first), height * stride) };
+                    transpose(x, stride, depth, tile);
                 }
-                transpose(&self.staged, stride, depth, tile);
+                Rows::Normed(from) => {
+                    let stride = from.stride;
+                    if self.staged.len() < MAX_TILE_ROWS * stride {
+                        self.staged.resize(MAX_TILE_ROWS * stride, 0.0);
+                    }
+                    for i in 0..height {
+                        let staged = &mut self.staged[i * stride..][..stride];
+                        from.norm.apply::<L>(from.row(rows.start + first + i), |column, normed| {
+                            // SAFETY: a whole vector of the row.
+                            unsafe { normed.store(staged[column..].as_mut_ptr()) };
+                        });
+                    }
+                    transpose(&self.staged, stride, depth, tile);
+                }
             }
-            first += height;
         }
         self.packed = Some(rows);
     }
@@ -166,9 +134,11 @@ unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::arithmetic::Waiting;
     use crate::cpu::isa::{Isa, Kernel};
+    use crate::cpu::shared::Shared;
 
-    struct Pack<'a>(&'a mut PackedRows, &'a Rows<'a>, usize, Range<usize>);
+    struct Pack<'a>(&'a mut PackedRows, &'a Rows<'a, f32>, usize, Range<usize>);
 
     impl Kernel for Pack<'_> {
         type Output = ();
@@ -182,11 +152,11 @@ mod tests {
     #[test]
     fn tiles_hold_the_rows() {
         for (rows, depth) in [(1, 5), (2, 4), (7, 9), (12, 16), (31, 13)] {
-            let stride = depth + 3;
+            let stride = padded(depth);
             let mut x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
             let mut packed = PackedRows::default();
             let expected = x.clone();
-            let from = Rows { x: Shared::new(&mut x), stride, which: Which::First(rows + 2), norm: None };
+            let from = Rows::Waiting(Waiting::new(Shared::new(&mut x), rows + 2, depth));
             Isa::Portable.run(Pack(&mut packed, &from, depth, 2..2 + rows));
             for row in 0..rows {
                 let first = row / MAX_TILE_ROWS * MAX_TILE_ROWS;

@@ -1,0 +1,49 @@
+//! K and V of a step's tokens: rotated, and put into their pages.
+
+use baton_core::PAGE_TOKENS;
+
+use crate::cpu::batch::Row;
+use crate::cpu::element::Element;
+use crate::cpu::isa::Kernel;
+use crate::cpu::kv::KvShard;
+use crate::cpu::lanes::Lanes;
+use crate::cpu::rope::RopeTable;
+use crate::cpu::shards::Shards;
+use crate::cpu::shared::Shared;
+
+/// Some rows of one shard.
+pub(super) struct Append<'a, E> {
+    pub(super) kv: KvShard<'a, E>,
+    pub(super) layer: usize,
+    pub(super) rope: &'a RopeTable,
+    pub(super) shards: Shards,
+    pub(super) at: &'a [Row],
+    /// Heads of q, then k, then v; not written in this phase.
+    pub(super) qkv: Shared<'a, f32>,
+    /// Where the shard's part of the first row begins.
+    pub(super) first: usize,
+    pub(super) stride: usize,
+    /// One rotated head.
+    pub(super) turned: &'a mut [f32],
+}
+
+impl<E: Element> Kernel for Append<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Shards { heads, kv_heads, head_dim, .. } = self.shards;
+        for (i, at) in self.at.iter().enumerate() {
+            let keys = self.first + i * self.stride + heads * head_dim;
+            for head in 0..kv_heads {
+                let (k, v) = (keys + head * head_dim, keys + (kv_heads + head) * head_dim);
+                // SAFETY: nobody writes them in this phase.
+                let (k, v) = unsafe { (self.qkv.slice(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
+                self.rope.rotate::<L>(at.position, k, self.turned);
+                let place = (at.page, at.position % PAGE_TOKENS);
+                // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
+                unsafe { self.kv.store::<L>(self.layer, place, head, self.turned, v) };
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Products of bf16, in the order in which AMX takes its sums: whoever has no tiles does the same with fused multiply-adds.
+//!
+//! ```text
+//!   k        0  1  2  3 … 31 | 32 33 …          in blocks of 32, the last one filled up with zeros
+//!   e        +     +                            one chain over the even k of a block, from 0
+//!   o           +     +                         one over the odd k
+//!   sum      sum + (e + o)                      block after block
+//! ```
+//!
+//! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
+
+mod product;
+mod tile_rows;
+
+use half::bf16;
+
+pub(crate) use self::product::PairsProduct;
+pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows};
+use super::arithmetic::Arithmetic;
+use super::gemm::GemmItem;
+use super::lanes::{LANES, Lanes, to_bf16};
+use super::rows::Rows;
+
+/// Rows and panels of one product: two tiles each.
+const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
+const PRODUCT_PANELS: usize = 2;
+const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
+
+/// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
+pub(crate) const SLICE_BLOCKS: usize = 64;
+/// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
+const ITEM_ELEMENTS: usize = 512 << 10;
+/// Beyond that they save no more reads of W.
+const MAX_ITEM_ROWS: usize = 512;
+/// Panels whose sums wait for the next slice of k.
+const SLICED_PANELS: usize = 16;
+
+impl Arithmetic for bf16 {
+    const PLAN: &'static str = "bf16-pairs-v1";
+    type Left = Self;
+    type Packed = TileRows;
+
+    fn waiting_elements(rows: usize, width: usize) -> usize {
+        rows.next_multiple_of(TILE_ROWS) * width.next_multiple_of(BLOCK_DEPTH)
+    }
+
+    #[inline(always)]
+    fn waiting_index(row: usize, column: usize, width: usize) -> usize {
+        tile_rows::index(row, column, width.div_ceil(BLOCK_DEPTH))
+    }
+
+    #[inline(always)]
+    unsafe fn put<L: Lanes>(values: L, to: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe { values.store_bf16(to.cast()) };
+    }
+
+    #[inline(always)]
+    fn left_from_f32(value: f32) -> Self {
+        Self::from_bits(to_bf16(value))
+    }
+
+    fn item_rows(depth: usize) -> usize {
+        let slice = depth.clamp(1, SLICE_BLOCKS * BLOCK_DEPTH);
+        (ITEM_ELEMENTS / slice / PRODUCT_ROWS * PRODUCT_ROWS).clamp(PRODUCT_ROWS, MAX_ITEM_ROWS)
+    }
+
+    #[inline(always)]
+    fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
+        let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
+        let left = match &item.gemm.x {
+            Rows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
+            // SAFETY: written in an earlier phase; items begin at whole tiles.
+            Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
+        };
+        let panel_step = if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS };
+        for first in item.panels.clone().step_by(panel_step) {
+            let panels = first..item.panels.end.min(first + panel_step);
+            for slice in (0..blocks).step_by(SLICE_BLOCKS) {
+                let slice = slice..blocks.min(slice + SLICE_BLOCKS);
+                for panel in panels.clone().step_by(PRODUCT_PANELS) {
+                    let width = PRODUCT_PANELS.min(panels.end - panel);
+                    let right =
+                        item.weights.matrix.tiles::<L>(panel..panel + width, slice.clone(), &mut packed.expanded);
+                    for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
+                        let rows = PRODUCT_ROWS.min(item.rows.len() - row);
+                        let waiting = (row / PRODUCT_ROWS * SLICED_PANELS + panel - first) / PRODUCT_PANELS;
+                        let sums = if blocks > SLICE_BLOCKS { packed.sums(waiting) } else { packed.sums(0) };
+                        // SAFETY: `left` has all blocks of whole tiles of rows.
+                        let a = unsafe { left.add(tile_rows::index(row, slice.start * BLOCK_DEPTH, blocks)) };
+                        L::call(PairsProduct {
+                            rows,
+                            panels: width,
+                            pairs: slice.len() * BLOCK_DEPTH / 2,
+                            a,
+                            a_tile_stride: blocks * TILE,
+                            b: right.first,
+                            b_pair_stride: 2 * LANES,
+                            b_panel_stride: right.panel_stride,
+                            c: sums.as_mut_ptr(),
+                            c_stride: PRODUCT_PANELS * LANES,
+                            resume: slice.start > 0,
+                        });
+                        if slice.end == blocks {
+                            for r in 0..rows {
+                                let sums = &sums[r * PRODUCT_PANELS * LANES..][..width * LANES];
+                                item.finish::<L>(item.rows.start + row + r, panel, sums);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

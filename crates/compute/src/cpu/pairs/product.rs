@@ -1,0 +1,245 @@
+//! The one product of bf16 below projections and attention.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
+)]
+
+use half::bf16;
+
+use super::{BLOCK_DEPTH, TILE, TILE_ROWS};
+use crate::cpu::isa::Kernel;
+use crate::cpu::lanes::{LANES, Lanes};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::{self, Operands};
+
+/// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct PairsProduct {
+    /// At most 32.
+    pub(crate) rows: usize,
+    /// 1 or 2.
+    pub(crate) panels: usize,
+    /// Of k.
+    pub(crate) pairs: usize,
+    /// In tile order.
+    pub(crate) a: *const bf16,
+    pub(crate) a_tile_stride: usize,
+    pub(crate) b: *const bf16,
+    pub(crate) b_pair_stride: usize,
+    pub(crate) b_panel_stride: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_stride: usize,
+    pub(crate) resume: bool,
+}
+
+const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
+
+/// How far ahead of its use B is asked for.
+const PREFETCH_PAIRS: usize = 24;
+
+/// Pointers in a product are good for the shapes it states: whoever makes one says why.
+impl Kernel for PairsProduct {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES && self.pairs.is_multiple_of(BLOCK_PAIRS) && self.pairs > 0 {
+            return self.on_tiles();
+        }
+        for first in (0..self.rows).step_by(TILE_ROWS) {
+            let (below, rows) = (self.at_row(first), TILE_ROWS.min(self.rows - first));
+            let mut row = 0;
+            while row < rows {
+                row += match rows - row {
+                    6.. if L::ACCUMULATORS >= 24 => below.strip::<L, 6, 2>(row),
+                    4.. if L::ACCUMULATORS >= 16 => below.strip::<L, 4, 2>(row),
+                    3.. => below.strip::<L, 3, 1>(row),
+                    2 => below.strip::<L, 2, 1>(row),
+                    _ => below.strip::<L, 1, 1>(row),
+                };
+            }
+        }
+    }
+}
+
+impl PairsProduct {
+    /// From a whole tile of rows on.
+    #[inline(always)]
+    fn at_row(&self, row: usize) -> Self {
+        // SAFETY: inside A and C.
+        unsafe {
+            let a = self.a.add(row / TILE_ROWS * self.a_tile_stride);
+            Self { rows: self.rows - row, a, c: self.c.add(row * self.c_stride), ..*self }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn on_tiles(&self) {
+        match (self.rows > TILE_ROWS, self.panels) {
+            (true, 2) => self.tiles::<2, 2>(),
+            (false, 2) => self.tiles::<1, 2>(),
+            _ => (0..self.rows).step_by(TILE_ROWS).for_each(|row| self.at_row(row).tiles::<1, 1>()),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiles<const ROWS: usize, const COLUMNS: usize>(&self) {
+        let operands = Operands {
+            left: self.a,
+            left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
+            right: self.b,
+            right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
+            right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
+            blocks: self.pairs / BLOCK_PAIRS,
+        };
+        let c_bytes = self.c_stride * size_of::<f32>();
+        // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
+        unsafe {
+            tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            tiles::add::<ROWS, COLUMNS>(&operands);
+            tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
+        }
+    }
+
+    /// All panels of `R` rows, `P` at a time.
+    #[inline(always)]
+    fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize) -> usize {
+        let mut panel = 0;
+        while panel + P <= self.panels {
+            self.chains::<L, R, P>(row, panel);
+            panel += P;
+        }
+        while panel < self.panels {
+            self.chains::<L, R, 1>(row, panel);
+            panel += 1;
+        }
+        R
+    }
+
+    /// `R` rows × `P` panels: both chains of a block in registers.
+    #[inline(always)]
+    fn chains<L: Lanes, const R: usize, const P: usize>(&self, row: usize, panel: usize) {
+        let zeros = [[L::splat(0.0); P]; R];
+        let mut sums = zeros;
+        // SAFETY: `R` rows and `P` panels lie inside A, B and C.
+        unsafe {
+            let c = self.c.add(row * self.c_stride + panel * LANES);
+            if self.resume {
+                for r in 0..R {
+                    for p in 0..P {
+                        sums[r][p] = L::load(c.add(r * self.c_stride + p * LANES));
+                    }
+                }
+            }
+            let mut b = self.b.add(panel * self.b_panel_stride);
+            for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
+                let a = self.a.add(first / BLOCK_PAIRS * TILE + row * BLOCK_DEPTH).cast::<u32>();
+                let (mut even, mut odd) = (zeros, zeros);
+                for pair in 0..BLOCK_PAIRS.min(self.pairs - first) {
+                    let (mut columns, mut odd_columns) = ([L::splat(0.0); P], [L::splat(0.0); P]);
+                    for p in 0..P {
+                        let b = b.add(p * self.b_panel_stride);
+                        L::prefetch(b.wrapping_add(PREFETCH_PAIRS * self.b_pair_stride).cast());
+                        columns[p] = L::load_bf16_even(b.cast());
+                        odd_columns[p] = L::load_bf16_odd(b.cast());
+                    }
+                    for r in 0..R {
+                        let both = *a.add(r * BLOCK_PAIRS + pair);
+                        let x = L::splat(f32::from_bits(both << 16));
+                        let odd_x = L::splat(f32::from_bits(both & 0xffff_0000));
+                        for p in 0..P {
+                            even[r][p] = x.fma(columns[p], even[r][p]);
+                            odd[r][p] = odd_x.fma(odd_columns[p], odd[r][p]);
+                        }
+                    }
+                    b = b.add(self.b_pair_stride);
+                }
+                for r in 0..R {
+                    for p in 0..P {
+                        sums[r][p] = sums[r][p].add(even[r][p].add(odd[r][p]));
+                    }
+                }
+            }
+            for r in 0..R {
+                for p in 0..P {
+                    sums[r][p].store(c.add(r * self.c_stride + p * LANES));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::element::{Element, pair_stride};
+    use crate::cpu::isa::Isa;
+    use crate::cpu::pairs::tile_rows::index;
+
+    /// Wide in its exponents, some of them so small that products vanish.
+    fn value(i: usize) -> bf16 {
+        let bits = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let exponent = if i.is_multiple_of(7) { 40 + bits % 30 } else { 115 + (bits >> 8) % 20 };
+        bf16::from_bits((bits as u16 & 0x807f) | (exponent as u16) << 7)
+    }
+
+    fn flushed(x: f32) -> f32 {
+        if x.is_subnormal() { 0_f32.copysign(x) } else { x }
+    }
+
+    fn definition(sum: f32, pairs: usize, a: impl Fn(usize) -> bf16, b: impl Fn(usize) -> bf16) -> f32 {
+        let chain = |first: usize, odd: usize| {
+            let k = (first..pairs.min(first + BLOCK_PAIRS)).map(|pair| 2 * pair + odd);
+            k.fold(0.0, |sum, k| flushed(a(k).to_f32().mul_add(b(k).to_f32(), sum)))
+        };
+        let blocks = (0..pairs).step_by(BLOCK_PAIRS);
+        blocks.fold(sum, |sum, first| flushed(sum + flushed(chain(first, 0) + chain(first, 1))))
+    }
+
+    fn check(rows: usize, panels: usize, pairs: usize, width: usize) {
+        let blocks = pairs.div_ceil(BLOCK_PAIRS);
+        // One tile more than is used: nothing beyond the rows may matter.
+        let mut a = vec![bf16::NAN; 2 * blocks * TILE];
+        for (row, k) in (0..rows).flat_map(|row| (0..2 * pairs).map(move |k| (row, k))) {
+            a[index(row, k, blocks)] = value(row * 1009 + k);
+        }
+        let b: Vec<bf16> = (0..2 * pairs * width).map(|i| value(i + 77)).collect();
+        let c_stride = 2 * LANES;
+        let start: Vec<f32> = (0..2 * TILE_ROWS * c_stride).map(|i| value(i * 3 + 1).to_f32()).collect();
+        for (isa, resume) in Isa::available().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
+            let mut c = start.clone();
+            isa.run(PairsProduct {
+                rows,
+                panels,
+                pairs,
+                a: a.as_ptr(),
+                a_tile_stride: blocks * TILE,
+                b: b.as_ptr(),
+                b_pair_stride: pair_stride(width),
+                b_panel_stride: bf16::index(0, LANES, width),
+                c: c.as_mut_ptr(),
+                c_stride,
+                resume,
+            });
+            for (row, column) in (0..rows).flat_map(|row| (0..panels * LANES).map(move |column| (row, column))) {
+                let first = if resume { start[row * c_stride + column] } else { 0.0 };
+                let (a, b) = (|k| a[index(row, k, blocks)], |k| b[bf16::index(k, column, width)]);
+                let (got, expected) = (c[row * c_stride + column], definition(first, pairs, a, b));
+                assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{pairs} at ({row}, {column})");
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_takes_the_sums_of_the_definition() {
+        for rows in 1..=32 {
+            for (panels, pairs, width) in [(1, 16, 16), (2, 16, 32), (2, 64, 48), (2, 8, 32), (1, 21, 16)] {
+                check(rows, panels, pairs, width);
+            }
+        }
+    }
+}

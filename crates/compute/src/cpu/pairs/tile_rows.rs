@@ -1,0 +1,78 @@
+//! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICE_BLOCKS, SLICED_PANELS};
+use crate::ComputeError;
+use crate::cpu::arithmetic::{Arithmetic, Packed};
+use crate::cpu::lanes::Lanes;
+use crate::cpu::region::{Buffer, Floats};
+use crate::cpu::rows::Normed;
+
+pub(crate) const TILE_ROWS: usize = 16;
+/// k of one tile.
+pub(crate) const BLOCK_DEPTH: usize = 32;
+/// Elements.
+pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
+
+/// Where (row, k) lies in rows of so many blocks.
+#[inline(always)]
+pub(super) fn index(row: usize, k: usize, blocks: usize) -> usize {
+    (row / TILE_ROWS * blocks + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
+}
+
+/// Buffers of one member.
+pub(crate) struct TileRows {
+    /// Normed and rounded, kept from item to item of a phase.
+    rows: Buffer<bf16>,
+    blocks: usize,
+    packed: Option<Range<usize>>,
+    /// Of one product, or of all that wait for the next slice of k.
+    sums: Floats,
+    /// Right-hand sides that are kept compressed, as they pass by.
+    pub(super) expanded: Buffer<bf16>,
+}
+
+impl Packed for TileRows {
+    fn new(max_rows: usize, depth: usize) -> Result<Self, ComputeError> {
+        let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
+        Ok(Self {
+            rows: Buffer::new(rows * depth.next_multiple_of(BLOCK_DEPTH))?,
+            blocks: depth.div_ceil(BLOCK_DEPTH),
+            packed: None,
+            sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
+            expanded: Buffer::new(PRODUCT_PANELS * SLICE_BLOCKS * TILE)?,
+        })
+    }
+
+    fn clear(&mut self) {
+        self.packed = None;
+    }
+}
+
+impl TileRows {
+    /// Rows that are packed already are not packed again.
+    #[inline(always)]
+    pub(super) fn pack<L: Lanes>(&mut self, from: &Normed<'_>, rows: Range<usize>) -> *const bf16 {
+        let tiles = self.rows.as_mut_slice();
+        if self.packed.as_ref() != Some(&rows) {
+            assert!(from.norm.weight.len() <= self.blocks * BLOCK_DEPTH);
+            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks * BLOCK_DEPTH <= tiles.len());
+            for i in 0..rows.len() {
+                from.norm.apply::<L>(from.row(rows.start + i), |column, normed| {
+                    // SAFETY: 16 columns of one block of a row that fits.
+                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(index(i, column, self.blocks))) };
+                });
+            }
+            self.packed = Some(rows);
+        }
+        tiles.as_ptr()
+    }
+
+    #[inline(always)]
+    pub(super) fn sums(&mut self, product: usize) -> &mut [f32] {
+        &mut self.sums.as_mut_slice()[product * PRODUCT_SUMS..][..PRODUCT_SUMS]
+    }
+}

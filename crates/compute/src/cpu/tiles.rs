@@ -1,0 +1,240 @@
+//! Intel AMX: eight tile registers of 16 rows × 64 bytes. `tdpbf16ps` multiplies 16 rows × 32 k of bf16 with 32 k × 16
+//! columns and adds to 16 × 16 sums of f32, in the order that [`pairs`](super::pairs) has made its own.
+//!
+//! ```text
+//!   sums   tmm0 tmm1      left   tmm4      right   tmm6 tmm7
+//!          tmm2 tmm3             tmm5
+//! ```
+//!
+//! Tile registers belong to the thread, not to a function: sums stay in them from one call here to the next.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use half::bf16;
+
+/// Bytes of one row of a tile.
+const ROW_BYTES: usize = 64;
+const TILE_ROWS: usize = 16;
+
+/// Whether the machine has tiles for bf16 and the kernel lets this process use them.
+pub(crate) fn available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| machine_has_tiles() && kernel_permits_tiles())
+}
+
+fn machine_has_tiles() -> bool {
+    const OSXSAVE: u32 = 1 << 27;
+    const AMX_BF16: u32 = 1 << 22;
+    const AMX_TILE: u32 = 1 << 24;
+    /// Configuration and data of tiles.
+    const TILE_STATES: u64 = 0b11 << 17;
+    let wanted = AMX_BF16 | AMX_TILE;
+    let machine_has_them =
+        __cpuid(0).eax >= 7 && __cpuid(1).ecx & OSXSAVE != 0 && __cpuid_count(7, 0).edx & wanted == wanted;
+    // SAFETY: OSXSAVE says that the instruction is there.
+    machine_has_them && unsafe { xcr0() } & TILE_STATES == TILE_STATES
+}
+
+#[target_feature(enable = "xsave")]
+fn xcr0() -> u64 {
+    // SAFETY: register 0 always exists.
+    unsafe { _xgetbv(0) }
+}
+
+/// Tile data is big, so Linux hands it out on request, to all threads of a process at once.
+fn kernel_permits_tiles() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_ulong = 18;
+    // SAFETY: changes nothing but that permission.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
+}
+
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// All eight tiles at their full size.
+static FULL_TILES: Configuration = Configuration {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// While it lives this thread's tiles can be used. Released ones cost nothing when the thread sleeps.
+pub(crate) struct Configured {
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Configured {
+    /// # Safety
+    /// Tiles are [`available`].
+    pub(crate) unsafe fn enter() -> Self {
+        // SAFETY: the caller's promise; the configuration is a valid one.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL_TILES, options(nostack, readonly, preserves_flags)) };
+        Self { this_thread: PhantomData }
+    }
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        // SAFETY: they were configured.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
+}
+
+/// Operands of [`add`]. Blocks of 32 k follow each other: 1 KiB apart on the left, 16 pairs apart on the right.
+#[derive(Clone, Copy)]
+pub(crate) struct Operands {
+    pub(crate) left: *const bf16,
+    /// From 16 rows to the next 16.
+    pub(crate) left_tile_bytes: usize,
+    pub(crate) right: *const bf16,
+    /// From one pair of k to the next.
+    pub(crate) right_pair_bytes: usize,
+    /// From 16 columns to the next 16.
+    pub(crate) right_panel_bytes: usize,
+    pub(crate) blocks: usize,
+}
+
+macro_rules! tile {
+    ($instruction:literal, $($operand:tt)*) => {
+        asm!($instruction, $($operand)*, options(nostack, preserves_flags))
+    };
+}
+
+/// Sums of `ROWS` × `COLUMNS` tiles begin at zero, or resume what `c` holds.
+///
+/// # Safety
+/// Tiles are configured. To resume, all tiles of `c` are readable; its rows are `c_bytes` apart.
+#[inline(always)]
+pub(crate) unsafe fn begin<const ROWS: usize, const COLUMNS: usize>(c: *const f32, c_bytes: usize, resume: bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !resume {
+            asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, preserves_flags));
+            return;
+        }
+        let below = c.byte_add(TILE_ROWS * c_bytes);
+        tile!("tileloadd tmm0, [{c} + {s}]", c = in(reg) c, s = in(reg) c_bytes);
+        if COLUMNS == 2 {
+            tile!("tileloadd tmm1, [{c} + {s} + 64]", c = in(reg) c, s = in(reg) c_bytes);
+        }
+        if ROWS == 2 {
+            tile!("tileloadd tmm2, [{c} + {s}]", c = in(reg) below, s = in(reg) c_bytes);
+        }
+        if ROWS == 2 && COLUMNS == 2 {
+            tile!("tileloadd tmm3, [{c} + {s} + 64]", c = in(reg) below, s = in(reg) c_bytes);
+        }
+    }
+}
+
+/// Writes the sums to `c`.
+///
+/// # Safety
+/// Tiles are configured; all tiles of `c` are writable, its rows are `c_bytes` apart.
+#[inline(always)]
+pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c_bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let below = c.byte_add(TILE_ROWS * c_bytes);
+        tile!("tilestored [{c} + {s}], tmm0", c = in(reg) c, s = in(reg) c_bytes);
+        if COLUMNS == 2 {
+            tile!("tilestored [{c} + {s} + 64], tmm1", c = in(reg) c, s = in(reg) c_bytes);
+        }
+        if ROWS == 2 {
+            tile!("tilestored [{c} + {s}], tmm2", c = in(reg) below, s = in(reg) c_bytes);
+        }
+        if ROWS == 2 && COLUMNS == 2 {
+            tile!("tilestored [{c} + {s} + 64], tmm3", c = in(reg) below, s = in(reg) c_bytes);
+        }
+    }
+}
+
+/// Sums += left · right.
+///
+/// # Safety
+/// Tiles are configured, `operands` are readable for `ROWS` × `COLUMNS` tiles, and there is at least one block.
+#[inline(always)]
+pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Operands) {
+    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, blocks } = operands;
+    let right_block_bytes = TILE_ROWS * right_pair_bytes;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (ROWS, COLUMNS) {
+            (2, 2) => asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm6, [{b} + {pair}]",
+                "tileloadd tmm5, [{a_below} + {row}]",
+                "tileloadd tmm7, [{b_right} + {pair}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 1024",
+                "add {a_below}, 1024",
+                "add {b}, {block}",
+                "add {b_right}, {block}",
+                "dec {left}",
+                "jnz 2b",
+                a = inout(reg) left => _,
+                a_below = inout(reg) left.byte_add(left_tile_bytes) => _,
+                b = inout(reg) right => _,
+                b_right = inout(reg) right.byte_add(right_panel_bytes) => _,
+                left = inout(reg) blocks => _,
+                row = in(reg) ROW_BYTES,
+                pair = in(reg) right_pair_bytes,
+                block = in(reg) right_block_bytes,
+                options(nostack),
+            ),
+            (1, 2) => asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm6, [{b} + {pair}]",
+                "tileloadd tmm7, [{b_right} + {pair}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 1024",
+                "add {b}, {block}",
+                "add {b_right}, {block}",
+                "dec {left}",
+                "jnz 2b",
+                a = inout(reg) left => _,
+                b = inout(reg) right => _,
+                b_right = inout(reg) right.byte_add(right_panel_bytes) => _,
+                left = inout(reg) blocks => _,
+                row = in(reg) ROW_BYTES,
+                pair = in(reg) right_pair_bytes,
+                block = in(reg) right_block_bytes,
+                options(nostack),
+            ),
+            _ => asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {row}]",
+                "tileloadd tmm6, [{b} + {pair}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "add {a}, 1024",
+                "add {b}, {block}",
+                "dec {left}",
+                "jnz 2b",
+                a = inout(reg) left => _,
+                b = inout(reg) right => _,
+                left = inout(reg) blocks => _,
+                row = in(reg) ROW_BYTES,
+                pair = in(reg) right_pair_bytes,
+                block = in(reg) right_block_bytes,
+                options(nostack),
+            ),
+        }
+    }
+}
