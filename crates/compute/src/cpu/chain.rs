@@ -63,7 +63,7 @@ impl Arithmetic for f32 {
             for row in item.rows.clone().step_by(MAX_TILE_ROWS) {
                 let rows = MAX_TILE_ROWS.min(item.rows.end - row);
                 // A tile of packed rows has `depth` k, as has a panel of W; `sums` holds a full tile.
-                L::call(Product::<Self, 1> {
+                L::call(Product::<1> {
                     rows,
                     panels,
                     depth,

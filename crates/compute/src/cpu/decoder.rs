@@ -13,8 +13,8 @@ use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
 use self::step::Step;
-use super::arithmetic::{Arithmetic, Waiting};
-use super::attention::{AttentionCut, BLOCK_TOKENS};
+use super::arithmetic::Waiting;
+use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::batch::Batch;
 use super::isa::Isa;
 use super::kv::{KvPool, KvShape};
@@ -51,7 +51,7 @@ pub(crate) trait Decode: Send {
     fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
 }
 
-pub(crate) struct Decoder<E: Arithmetic> {
+pub(crate) struct Decoder<E: BlockProducts> {
     isa: Isa,
     team: Team,
     spec: DecoderSpec,
@@ -71,7 +71,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) max_rows: usize,
 }
 
-impl<E: Arithmetic> Decoder<E> {
+impl<E: BlockProducts> Decoder<E> {
     pub(crate) fn load(
         source: &Arc<dyn Weights>,
         isa: Isa,
@@ -91,7 +91,7 @@ impl<E: Arithmetic> Decoder<E> {
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
             kv: KvPool::new(shape, shards.count)?,
             workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
-            attention: AttentionCut::new(&shards, partial_slots),
+            attention: AttentionCut::new(&shards, E::BLOCK_ROWS, partial_slots),
             gathered: Gathered::new(&spec, &shards),
             shards,
             team,
@@ -100,7 +100,7 @@ impl<E: Arithmetic> Decoder<E> {
     }
 }
 
-impl<E: Arithmetic> Decode for Decoder<E> {
+impl<E: BlockProducts> Decode for Decoder<E> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         self.attention.cut(batch, shard_members);

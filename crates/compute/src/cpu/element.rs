@@ -8,7 +8,7 @@
 use baton_fabric::PageOrder;
 use half::bf16;
 
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, vectors};
 use super::pairs::BLOCK_DEPTH;
 
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
@@ -21,8 +21,6 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
 
     /// Of a weight; what steps compute is rounded in [`Lanes`].
     fn from_f32(x: f32) -> Self;
-    #[cfg(test)]
-    fn to_f32(self) -> f32;
     fn to_le_bytes(self, bytes: &mut Vec<u8>);
 
     /// One token's K: column `token` of as many k as the head has dimensions.
@@ -39,18 +37,6 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
 
     /// Where (k, column) lies in a matrix of `width` columns.
     fn index(k: usize, column: usize, width: usize) -> usize;
-
-    /// 16 columns at an even k.
-    ///
-    /// # Safety
-    /// `p` points at (k, column) and the pair's 16 columns are readable.
-    unsafe fn even<L: Lanes>(p: *const Self) -> L;
-
-    /// The same columns at k + 1.
-    ///
-    /// # Safety
-    /// As for `even`; `pair_stride` is [`pair_stride`] of the matrix.
-    unsafe fn odd<L: Lanes>(p: *const Self, pair_stride: usize) -> L;
 }
 
 /// Elements from one pair of k to the next.
@@ -66,11 +52,6 @@ impl Element for f32 {
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
         x
-    }
-
-    #[cfg(test)]
-    fn to_f32(self) -> f32 {
-        self
     }
 
     fn to_le_bytes(self, bytes: &mut Vec<u8>) {
@@ -95,18 +76,6 @@ impl Element for f32 {
     fn index(k: usize, column: usize, width: usize) -> usize {
         k * width + column
     }
-
-    #[inline(always)]
-    unsafe fn even<L: Lanes>(p: *const Self) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { L::load(p) }
-    }
-
-    #[inline(always)]
-    unsafe fn odd<L: Lanes>(p: *const Self, pair_stride: usize) -> L {
-        // SAFETY: the caller's promise; half a pair is one row of columns.
-        unsafe { L::load(p.add(pair_stride / 2)) }
-    }
 }
 
 impl Element for bf16 {
@@ -117,11 +86,6 @@ impl Element for bf16 {
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
         Self::from_f32(x)
-    }
-
-    #[cfg(test)]
-    fn to_f32(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
     fn to_le_bytes(self, bytes: &mut Vec<u8>) {
@@ -152,33 +116,5 @@ impl Element for bf16 {
     #[inline(always)]
     fn index(k: usize, column: usize, width: usize) -> usize {
         (k / 2 * width + column) * 2 + k % 2
-    }
-
-    #[inline(always)]
-    unsafe fn even<L: Lanes>(p: *const Self) -> L {
-        // SAFETY: 16 pairs are 64 bytes.
-        unsafe { L::load_bf16_even(p.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn odd<L: Lanes>(p: *const Self, _pair_stride: usize) -> L {
-        // SAFETY: 16 pairs are 64 bytes.
-        unsafe { L::load_bf16_odd(p.cast()) }
-    }
-}
-
-/// 16 values at a time; zeros behind the last.
-#[inline(always)]
-fn vectors<L: Lanes>(values: &[f32], mut each: impl FnMut(usize, L)) {
-    let (whole, rest) = values.as_chunks::<LANES>();
-    for (i, values) in whole.iter().enumerate() {
-        // SAFETY: a whole vector.
-        each(i * LANES, unsafe { L::load(values.as_ptr()) });
-    }
-    if !rest.is_empty() {
-        let mut padded = [0.0; LANES];
-        padded[..rest.len()].copy_from_slice(rest);
-        // SAFETY: a whole vector.
-        each(whole.len() * LANES, unsafe { L::load(padded.as_ptr()) });
     }
 }

@@ -88,6 +88,22 @@ pub(crate) trait Lanes: Copy {
     fn call<K: Kernel>(kernel: K) -> K::Output;
 }
 
+/// 16 values at a time; zeros behind the last.
+#[inline(always)]
+pub(crate) fn vectors<L: Lanes>(values: &[f32], mut each: impl FnMut(usize, L)) {
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for (i, values) in whole.iter().enumerate() {
+        // SAFETY: a whole vector.
+        each(i * LANES, unsafe { L::load(values.as_ptr()) });
+    }
+    if !rest.is_empty() {
+        let mut padded = [0.0; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        // SAFETY: a whole vector.
+        each(whole.len() * LANES, unsafe { L::load(padded.as_ptr()) });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::cpu::isa::{Isa, Kernel};

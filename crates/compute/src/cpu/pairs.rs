@@ -14,12 +14,13 @@ mod tile_rows;
 
 use half::bf16;
 
-pub(crate) use self::product::PairsProduct;
-pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows};
+pub(crate) use self::product::{PagedProduct, PairsProduct};
+pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
 use super::lanes::{LANES, Lanes, to_bf16};
 use super::rows::Rows;
+use super::weights::Matrix;
 
 /// Rows and panels of one product: two tiles each.
 const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
@@ -46,7 +47,7 @@ impl Arithmetic for bf16 {
 
     #[inline(always)]
     fn waiting_index(row: usize, column: usize, width: usize) -> usize {
-        tile_rows::index(row, column, width.div_ceil(BLOCK_DEPTH))
+        tile_index(row, column, width.div_ceil(BLOCK_DEPTH))
     }
 
     #[inline(always)]
@@ -67,7 +68,8 @@ impl Arithmetic for bf16 {
 
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
-        let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
+        let matrix = &item.weights.matrix;
+        let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
         let left = match &item.gemm.x {
             Rows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
             // SAFETY: written in an earlier phase; items begin at whole tiles.
@@ -80,23 +82,23 @@ impl Arithmetic for bf16 {
                 let slice = slice..blocks.min(slice + SLICE_BLOCKS);
                 for panel in panels.clone().step_by(PRODUCT_PANELS) {
                     let width = PRODUCT_PANELS.min(panels.end - panel);
-                    let right =
-                        item.weights.matrix.tiles::<L>(panel..panel + width, slice.clone(), &mut packed.expanded);
+                    // SAFETY: inside the panel.
+                    let b = unsafe { matrix.panel(panel).add(slice.start * TILE) };
                     for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
                         let rows = PRODUCT_ROWS.min(item.rows.len() - row);
                         let waiting = (row / PRODUCT_ROWS * SLICED_PANELS + panel - first) / PRODUCT_PANELS;
                         let sums = if blocks > SLICE_BLOCKS { packed.sums(waiting) } else { packed.sums(0) };
                         // SAFETY: `left` has all blocks of whole tiles of rows.
-                        let a = unsafe { left.add(tile_rows::index(row, slice.start * BLOCK_DEPTH, blocks)) };
+                        let a = unsafe { left.add(tile_index(row, slice.start * BLOCK_DEPTH, blocks)) };
                         L::call(PairsProduct {
                             rows,
                             panels: width,
                             pairs: slice.len() * BLOCK_DEPTH / 2,
                             a,
                             a_tile_stride: blocks * TILE,
-                            b: right.first,
-                            b_pair_stride: 2 * LANES,
-                            b_panel_stride: right.panel_stride,
+                            b,
+                            b_pair_stride: Matrix::<Self>::PAIR_STRIDE,
+                            b_panel_stride: matrix.panel_stride(),
                             c: sums.as_mut_ptr(),
                             c_stride: PRODUCT_PANELS * LANES,
                             resume: slice.start > 0,

@@ -3,14 +3,14 @@
 
 use baton_model::DecoderSpec;
 
-use super::arithmetic::{Arithmetic, Packed};
-use super::attention::{AttentionScratch, PartialBuffers};
+use super::arithmetic::Packed;
+use super::attention::{AttentionScratch, BlockProducts, PartialBuffers};
 use super::lanes::padded;
 use super::region::{Buffer, Floats};
 use super::shards::Shards;
 use crate::ComputeError;
 
-pub(crate) struct Workspace<E: Arithmetic> {
+pub(crate) struct Workspace<E: BlockProducts> {
     pub(crate) widths: Widths,
     /// The residual stream.
     pub(crate) hidden: Floats,
@@ -26,8 +26,8 @@ pub(crate) struct Workspace<E: Arithmetic> {
 }
 
 /// Buffers of one member.
-pub(crate) struct Scratch<E: Arithmetic> {
-    pub(crate) attention: AttentionScratch,
+pub(crate) struct Scratch<E: BlockProducts> {
+    pub(crate) attention: AttentionScratch<E>,
     pub(crate) packed: E::Packed,
     /// One rotated head.
     pub(crate) turned: Vec<f32>,
@@ -49,7 +49,7 @@ pub(crate) struct Widths {
 const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 
-impl<E: Arithmetic> Workspace<E> {
+impl<E: BlockProducts> Workspace<E> {
     pub(crate) fn new(
         spec: &DecoderSpec,
         shards: &Shards,
@@ -78,7 +78,7 @@ impl<E: Arithmetic> Workspace<E> {
             partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,
             scratch: (0..members)
                 .map(|_| {
-                    let attention = AttentionScratch::new(spec.head_dim, padded(spec.head_dim));
+                    let attention = AttentionScratch::new(spec.head_dim)?;
                     let turned = vec![0.0; spec.head_dim];
                     Ok(Scratch { attention, packed: E::Packed::new(max_rows, spec.hidden)?, turned })
                 })

@@ -18,7 +18,11 @@ pub(super) fn draw(
     scratch: &mut SampleScratch,
 ) -> TokenId {
     let temperature = params.temperature;
+    // As many as can be wanted: a draw from a flatter distribution allocates nothing either.
     scratch.cumulative.clear();
+    scratch.cumulative.reserve(logits.len());
+    scratch.ranked.clear();
+    scratch.ranked.reserve(logits.len());
     let mut kept = Kept {
         ranking: Ranking::new(logits, max - LIKELY * temperature, &mut scratch.ranked),
         cumulative: &mut scratch.cumulative,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::{BLOCK_ROWS, BLOCK_TOKENS};
+use super::BLOCK_TOKENS;
 use crate::cpu::batch::Batch;
 use crate::cpu::shards::Shards;
 
@@ -13,6 +13,8 @@ pub(crate) struct AttentionCut {
     kv_heads: usize,
     /// Query heads per KV head.
     group: usize,
+    /// Of one item, at most.
+    block_rows: usize,
     partial_blocks: usize,
     items: Vec<ItemRows>,
     folds: Vec<ItemRows>,
@@ -30,9 +32,9 @@ pub(crate) struct ItemRows {
 }
 
 impl AttentionCut {
-    pub(crate) fn new(shards: &Shards, partial_blocks: usize) -> Self {
+    pub(crate) fn new(shards: &Shards, block_rows: usize, partial_blocks: usize) -> Self {
         let &Shards { kv_heads, .. } = shards;
-        Self { kv_heads, group: shards.group(), partial_blocks, items: Vec::new(), folds: Vec::new() }
+        Self { kv_heads, group: shards.group(), block_rows, partial_blocks, items: Vec::new(), folds: Vec::new() }
     }
 
     pub(crate) fn items(&self) -> &[ItemRows] {
@@ -50,8 +52,8 @@ impl AttentionCut {
         self.folds.clear();
         for (segment, rows) in batch.segments.iter().enumerate() {
             let all = rows.rows.len() * self.group;
-            for first in (0..all).step_by(BLOCK_ROWS) {
-                let rows_end = all.min(first + BLOCK_ROWS);
+            for first in (0..all).step_by(self.block_rows) {
+                let rows_end = all.min(first + self.block_rows);
                 let visible = rows.first_position + rows_end.div_ceil(self.group);
                 let blocks = 0..visible.div_ceil(BLOCK_TOKENS);
                 self.items.push(ItemRows { segment, rows: first..rows_end, blocks, partials: None });
@@ -101,8 +103,9 @@ mod tests {
         });
         let mut batch = Batch::default();
         batch.segments.extend(segments);
-        let (kv_heads, group) = (2, 3);
-        let mut cut = AttentionCut { kv_heads, group, partial_blocks: 16, items: Vec::new(), folds: Vec::new() };
+        let (kv_heads, group, block_rows) = (2, 3, 24);
+        let (items, folds) = (Vec::new(), Vec::new());
+        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, folds };
         cut.cut(&batch, members);
         let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
         (items.collect(), cut.folds.len())

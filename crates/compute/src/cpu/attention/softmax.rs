@@ -14,31 +14,33 @@ impl BlockSum {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Turns the first `visible` scores into exp(scale · score - max); lane i sums the weights of tokens i, i + 16, ….
+/// Hands exp(scale · score - max) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are
+/// not needed any more; lane i sums the weights of tokens i, i + 16, ….
 #[inline(always)]
-pub(super) fn softmax_block<L: Lanes>(scores: &mut [f32], visible: usize, scale: f32) -> BlockSum {
+pub(super) fn softmax_block<L: Lanes>(
+    scores: &mut [f32],
+    visible: usize,
+    scale: f32,
+    mut put: impl FnMut(&mut [f32], usize, L),
+) -> BlockSum {
     assert!(visible > 0 && visible <= scores.len() && scores.len().is_multiple_of(LANES));
     let scale = L::splat(scale);
     let nothing = L::splat(f32::NEG_INFINITY);
-    let mut max = nothing;
-    for i in (0..visible).step_by(LANES) {
+    let scaled = |scores: &[f32], token: usize| {
         // SAFETY: whole vectors inside the block.
-        unsafe {
-            let score = L::load(scores.as_ptr().add(i)).mul(scale).keep_first(visible - i, nothing);
-            score.store(scores.as_mut_ptr().add(i));
-            max = max.max(score);
-        }
+        unsafe { L::load(scores.as_ptr().add(token)) }.mul(scale)
+    };
+    let mut max = nothing;
+    for token in (0..visible).step_by(LANES) {
+        max = max.max(scaled(scores, token).keep_first(visible - token, nothing));
     }
     let largest = math::largest(max);
     let max = L::splat(largest);
     let mut sums = L::splat(0.0);
-    for i in (0..visible).step_by(LANES) {
-        // SAFETY: whole vectors inside the block.
-        unsafe {
-            let weight = math::exp(L::load(scores.as_ptr().add(i)).sub(max)).keep_first(visible - i, L::splat(0.0));
-            weight.store(scores.as_mut_ptr().add(i));
-            sums = sums.add(weight);
-        }
+    for token in (0..visible).step_by(LANES) {
+        let weight = math::exp(scaled(scores, token).sub(max)).keep_first(visible - token, L::splat(0.0));
+        put(scores, token, weight);
+        sums = sums.add(weight);
     }
     BlockSum { max: largest, sum: math::sum(sums) }
 }

@@ -1,4 +1,4 @@
-//! The one matrix product below everything: projections, attention scores and attention values.
+//! The one matrix product of f32 below projections, attention scores and attention values.
 //!
 //! Every element of C is one chain of fused multiply-adds over k ascending, in one lane. Rows and columns are blocked for
 //! registers; k is never split, so the blocking, and with it the number of rows, cannot show in a result.
@@ -8,14 +8,13 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
-use crate::cpu::element::Element;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 
 /// C\[rows × 16·panels\] = A\[rows × depth\] · B, or C += A · B when it resumes an earlier product's chain.
 ///
 /// A's rows are `ROW` floats apart, which the compiler turns into addresses without registers.
-pub(crate) struct Product<E, const ROW: usize> {
+pub(crate) struct Product<const ROW: usize> {
     pub(crate) rows: usize,
     pub(crate) panels: usize,
     pub(crate) depth: usize,
@@ -23,7 +22,7 @@ pub(crate) struct Product<E, const ROW: usize> {
     /// From one k to the next.
     pub(crate) a_step: usize,
     /// At an even k.
-    pub(crate) b: *const E,
+    pub(crate) b: *const f32,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
     pub(crate) c: *mut f32,
@@ -37,7 +36,7 @@ pub(crate) const MAX_TILE_ROWS: usize = 12;
 /// How far ahead of its use B is asked for.
 const PREFETCH_PAIRS: usize = 24;
 
-impl<E, const ROW: usize> Product<E, ROW> {
+impl<const ROW: usize> Product<ROW> {
     #[inline(always)]
     fn skip_rows(&mut self, rows: usize) {
         self.rows -= rows;
@@ -60,20 +59,20 @@ impl<E, const ROW: usize> Product<E, ROW> {
 }
 
 /// Pointers in a `Product` are good for the shapes it states: whoever makes one says why.
-impl<E: Element, const ROW: usize> Kernel for Product<E, ROW> {
+impl<const ROW: usize> Kernel for Product<ROW> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         while self.rows > 0 {
             let rows = match self.rows {
-                12.. if L::ACCUMULATORS >= 24 => strip::<L, E, ROW, 12>(&self),
-                8.. if L::ACCUMULATORS >= 16 => strip::<L, E, ROW, 8>(&self),
-                6.. => strip::<L, E, ROW, 6>(&self),
-                4.. => strip::<L, E, ROW, 4>(&self),
-                3 => strip::<L, E, ROW, 3>(&self),
-                2 => strip::<L, E, ROW, 2>(&self),
-                _ => strip::<L, E, ROW, 1>(&self),
+                12.. if L::ACCUMULATORS >= 24 => strip::<L, ROW, 12>(&self),
+                8.. if L::ACCUMULATORS >= 16 => strip::<L, ROW, 8>(&self),
+                6.. => strip::<L, ROW, 6>(&self),
+                4.. => strip::<L, ROW, 4>(&self),
+                3 => strip::<L, ROW, 3>(&self),
+                2 => strip::<L, ROW, 2>(&self),
+                _ => strip::<L, ROW, 1>(&self),
             };
             self.skip_rows(rows);
         }
@@ -82,28 +81,28 @@ impl<E: Element, const ROW: usize> Kernel for Product<E, ROW> {
 
 /// All panels of the first `R` rows, as many at once as there are accumulators for.
 #[inline(always)]
-fn strip<L: Lanes, E: Element, const ROW: usize, const R: usize>(all: &Product<E, ROW>) -> usize {
+fn strip<L: Lanes, const ROW: usize, const R: usize>(all: &Product<ROW>) -> usize {
     let mut left = Product { rows: R, ..*all };
     if R * 8 <= L::ACCUMULATORS {
         while left.panels >= 8 {
-            tile::<L, E, ROW, R, 8>(&left);
+            tile::<L, ROW, R, 8>(&left);
             left.skip_panels(8);
         }
     }
     if R * 4 <= L::ACCUMULATORS {
         while left.panels >= 4 {
-            tile::<L, E, ROW, R, 4>(&left);
+            tile::<L, ROW, R, 4>(&left);
             left.skip_panels(4);
         }
     }
     if R * 2 <= L::ACCUMULATORS {
         while left.panels >= 2 {
-            tile::<L, E, ROW, R, 2>(&left);
+            tile::<L, ROW, R, 2>(&left);
             left.skip_panels(2);
         }
     }
     while left.panels >= 1 {
-        tile::<L, E, ROW, R, 1>(&left);
+        tile::<L, ROW, R, 1>(&left);
         left.skip_panels(1);
     }
     R
@@ -111,7 +110,7 @@ fn strip<L: Lanes, E: Element, const ROW: usize, const R: usize>(all: &Product<E
 
 /// The first `R` rows × the first `P` panels, accumulated in registers.
 #[inline(always)]
-fn tile<L: Lanes, E: Element, const ROW: usize, const R: usize, const P: usize>(product: &Product<E, ROW>) {
+fn tile<L: Lanes, const ROW: usize, const R: usize, const P: usize>(product: &Product<ROW>) {
     let &Product { depth, a, a_step, b, b_pair_stride, b_panel_stride, c, c_stride, .. } = product;
     let mut sums = [[L::splat(0.0); P]; R];
     // SAFETY: `R` rows and `P` panels lie inside A, B and C; an odd depth has the first half of one more pair.
@@ -128,11 +127,11 @@ fn tile<L: Lanes, E: Element, const ROW: usize, const R: usize, const P: usize>(
             let mut columns = [L::splat(0.0); P];
             for p in 0..P {
                 L::prefetch(b.wrapping_add(p * b_panel_stride + PREFETCH_PAIRS * b_pair_stride).cast());
-                columns[p] = E::even(b.add(p * b_panel_stride));
+                columns[p] = L::load(b.add(p * b_panel_stride));
             }
             accumulate::<L, ROW, R, P>(&mut sums, &columns, a);
             for p in 0..P {
-                columns[p] = E::odd(b.add(p * b_panel_stride), b_pair_stride);
+                columns[p] = L::load(b.add(p * b_panel_stride + b_pair_stride / 2));
             }
             accumulate::<L, ROW, R, P>(&mut sums, &columns, a.add(a_step));
             a = a.add(2 * a_step);
@@ -141,7 +140,7 @@ fn tile<L: Lanes, E: Element, const ROW: usize, const R: usize, const P: usize>(
         if depth % 2 == 1 {
             let mut columns = [L::splat(0.0); P];
             for p in 0..P {
-                columns[p] = E::even(b.add(p * b_panel_stride));
+                columns[p] = L::load(b.add(p * b_panel_stride));
             }
             accumulate::<L, ROW, R, P>(&mut sums, &columns, a);
         }
@@ -174,10 +173,8 @@ unsafe fn accumulate<L: Lanes, const ROW: usize, const R: usize, const P: usize>
 
 #[cfg(test)]
 mod tests {
-    use half::bf16;
-
     use super::*;
-    use crate::cpu::element::pair_stride;
+    use crate::cpu::element::{Element, pair_stride};
     use crate::cpu::isa::Isa;
 
     fn value(i: usize) -> f32 {
@@ -185,19 +182,19 @@ mod tests {
     }
 
     /// Against the definition: `mul_add` over k ascending.
-    fn check<E: Element>(rows: usize, panels: usize, depth: usize) {
+    fn check(rows: usize, panels: usize, depth: usize) {
         let width = panels * LANES;
         let a: Vec<f32> = (0..rows * depth).map(value).collect();
-        let mut b = vec![E::default(); depth.next_multiple_of(2) * width];
+        let mut b = vec![0.0_f32; depth.next_multiple_of(2) * width];
         for k in 0..depth {
             for n in 0..width {
-                b[E::index(k, n, width)] = E::from_f32(value(k * 7919 + n * 31 + 5));
+                b[f32::index(k, n, width)] = value(k * 7919 + n * 31 + 5);
             }
         }
         let start: Vec<f32> = (0..rows * width).map(|i| value(i + 3)).collect();
         for (isa, resume) in Isa::available().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
             let mut c = start.clone();
-            isa.run(Product::<E, 1> {
+            isa.run(Product::<1> {
                 rows,
                 panels,
                 depth,
@@ -205,7 +202,7 @@ mod tests {
                 a_step: rows,
                 b: b.as_ptr(),
                 b_pair_stride: pair_stride(width),
-                b_panel_stride: E::index(0, LANES, width),
+                b_panel_stride: f32::index(0, LANES, width),
                 c: c.as_mut_ptr(),
                 c_stride: width,
                 resume,
@@ -214,7 +211,7 @@ mod tests {
                 for n in 0..width {
                     let mut expected = if resume { start[r * width + n] } else { 0.0 };
                     for k in 0..depth {
-                        expected = a[k * rows + r].mul_add(b[E::index(k, n, width)].to_f32(), expected);
+                        expected = a[k * rows + r].mul_add(b[f32::index(k, n, width)], expected);
                     }
                     let got = c[r * width + n];
                     assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{depth} at ({r}, {n})");
@@ -227,8 +224,7 @@ mod tests {
     fn every_blocking_is_the_same_chain() {
         for rows in 1..=26 {
             for (panels, depth) in [(1, 1), (2, 7), (3, 16), (9, 33), (15, 10)] {
-                check::<f32>(rows, panels, depth);
-                check::<bf16>(rows, panels, depth);
+                check(rows, panels, depth);
             }
         }
     }

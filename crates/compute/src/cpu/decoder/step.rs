@@ -8,8 +8,8 @@ use super::LogitsSink;
 use super::append::Append;
 use super::head_norm::norm_head;
 use crate::LayerHook;
-use crate::cpu::arithmetic::{Arithmetic, Packed, Waiting};
-use crate::cpu::attention::{Attention, AttentionCut, Partials};
+use crate::cpu::arithmetic::{Packed, Waiting};
+use crate::cpu::attention::{Attention, AttentionCut, BlockProducts, Partials};
 use crate::cpu::batch::Batch;
 use crate::cpu::gemm::{Gemm, Output};
 use crate::cpu::isa::Isa;
@@ -26,7 +26,7 @@ use crate::cpu::workspace::{Scratch, Widths};
 /// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
 /// item; the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of
 /// a buffer, and nothing is summed across them.
-pub(super) struct Step<'a, E: Arithmetic> {
+pub(super) struct Step<'a, E: BlockProducts> {
     pub(super) isa: Isa,
     pub(super) members: usize,
     /// The most members that a shard has.
@@ -52,7 +52,7 @@ pub(super) struct Step<'a, E: Arithmetic> {
     pub(super) scratch: Shared<'a, Scratch<E>>,
 }
 
-impl<'a, E: Arithmetic> Step<'a, E> {
+impl<'a, E: BlockProducts> Step<'a, E> {
     pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
         self.embed(member)?;
         for (index, layer) in self.weights.layers.iter().enumerate() {

@@ -46,7 +46,7 @@ impl Kernel for PairsProduct {
     fn run<L: Lanes>(self) {
         #[cfg(target_arch = "x86_64")]
         if L::TILES && self.pairs.is_multiple_of(BLOCK_PAIRS) && self.pairs > 0 {
-            return self.on_tiles();
+            return self.on_tiles(&[self.b], 0);
         }
         for first in (0..self.rows).step_by(TILE_ROWS) {
             let (below, rows) = (self.at_row(first), TILE_ROWS.min(self.rows - first));
@@ -64,6 +64,32 @@ impl Kernel for PairsProduct {
     }
 }
 
+/// A product whose right-hand side lies in pages, each a block of k: block i at `pages[i]` + `offset`.
+pub(crate) struct PagedProduct<'a> {
+    /// Of the first page.
+    pub(crate) product: PairsProduct,
+    pub(crate) pages: &'a [*const bf16],
+    pub(crate) offset: usize,
+}
+
+impl Kernel for PagedProduct<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let product = self.product;
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES {
+            return product.on_tiles(self.pages, self.offset);
+        }
+        for (block, page) in self.pages.iter().enumerate() {
+            // SAFETY: A has a block for every page.
+            let a = unsafe { product.a.add(block * TILE) };
+            PairsProduct { a, b: page.wrapping_add(self.offset), resume: block > 0, ..product }.run::<L>();
+        }
+    }
+}
+
 impl PairsProduct {
     /// From a whole tile of rows on.
     #[inline(always)]
@@ -75,20 +101,25 @@ impl PairsProduct {
         }
     }
 
+    /// As many blocks as `pairs` says from each of `rights` on, one after the other.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn on_tiles(&self) {
+    fn on_tiles(&self, rights: &[*const bf16], offset: usize) {
         match (self.rows > TILE_ROWS, self.panels) {
-            (true, 2) => self.tiles::<2, 2>(),
-            (false, 2) => self.tiles::<1, 2>(),
-            _ => (0..self.rows).step_by(TILE_ROWS).for_each(|row| self.at_row(row).tiles::<1, 1>()),
+            (true, 2) => self.tiles::<2, 2>(rights, offset),
+            (false, 2) => self.tiles::<1, 2>(rights, offset),
+            _ => {
+                for row in (0..self.rows).step_by(TILE_ROWS) {
+                    self.at_row(row).tiles::<1, 1>(rights, offset);
+                }
+            }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tiles<const ROWS: usize, const COLUMNS: usize>(&self) {
-        let operands = Operands {
+    fn tiles<const ROWS: usize, const COLUMNS: usize>(&self, rights: &[*const bf16], offset: usize) {
+        let mut operands = Operands {
             left: self.a,
             left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
             right: self.b,
@@ -100,7 +131,11 @@ impl PairsProduct {
         // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
         unsafe {
             tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
-            tiles::add::<ROWS, COLUMNS>(&operands);
+            for right in rights {
+                operands.right = right.add(offset);
+                tiles::add::<ROWS, COLUMNS>(&operands);
+                operands.left = operands.left.add(operands.blocks * TILE);
+            }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
@@ -178,7 +213,7 @@ mod tests {
     use super::*;
     use crate::cpu::element::{Element, pair_stride};
     use crate::cpu::isa::Isa;
-    use crate::cpu::pairs::tile_rows::index;
+    use crate::cpu::pairs::tile_index;
 
     /// Wide in its exponents, some of them so small that products vanish.
     fn value(i: usize) -> bf16 {
@@ -205,7 +240,7 @@ mod tests {
         // One tile more than is used: nothing beyond the rows may matter.
         let mut a = vec![bf16::NAN; 2 * blocks * TILE];
         for (row, k) in (0..rows).flat_map(|row| (0..2 * pairs).map(move |k| (row, k))) {
-            a[index(row, k, blocks)] = value(row * 1009 + k);
+            a[tile_index(row, k, blocks)] = value(row * 1009 + k);
         }
         let b: Vec<bf16> = (0..2 * pairs * width).map(|i| value(i + 77)).collect();
         let c_stride = 2 * LANES;
@@ -227,7 +262,7 @@ mod tests {
             });
             for (row, column) in (0..rows).flat_map(|row| (0..panels * LANES).map(move |column| (row, column))) {
                 let first = if resume { start[row * c_stride + column] } else { 0.0 };
-                let (a, b) = (|k| a[index(row, k, blocks)], |k| b[bf16::index(k, column, width)]);
+                let (a, b) = (|k| a[tile_index(row, k, blocks)], |k| b[bf16::index(k, column, width)]);
                 let (got, expected) = (c[row * c_stride + column], definition(first, pairs, a, b));
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{pairs} at ({row}, {column})");
             }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICE_BLOCKS, SLICED_PANELS};
+use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS};
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
 use crate::cpu::lanes::Lanes;
@@ -19,7 +19,7 @@ pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
 /// Where (row, k) lies in rows of so many blocks.
 #[inline(always)]
-pub(super) fn index(row: usize, k: usize, blocks: usize) -> usize {
+pub(crate) fn tile_index(row: usize, k: usize, blocks: usize) -> usize {
     (row / TILE_ROWS * blocks + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
 }
 
@@ -31,8 +31,6 @@ pub(crate) struct TileRows {
     packed: Option<Range<usize>>,
     /// Of one product, or of all that wait for the next slice of k.
     sums: Floats,
-    /// Right-hand sides that are kept compressed, as they pass by.
-    pub(super) expanded: Buffer<bf16>,
 }
 
 impl Packed for TileRows {
@@ -43,7 +41,6 @@ impl Packed for TileRows {
             blocks: depth.div_ceil(BLOCK_DEPTH),
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
-            expanded: Buffer::new(PRODUCT_PANELS * SLICE_BLOCKS * TILE)?,
         })
     }
 
@@ -63,7 +60,7 @@ impl TileRows {
             for i in 0..rows.len() {
                 from.norm.apply::<L>(from.row(rows.start + i), |column, normed| {
                     // SAFETY: 16 columns of one block of a row that fits.
-                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(index(i, column, self.blocks))) };
+                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(tile_index(i, column, self.blocks))) };
                 });
             }
             self.packed = Some(rows);

@@ -7,6 +7,7 @@ use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use crate::cpu::attention::BLOCK_TOKENS;
 use crate::cpu::weights::Weights;
 
 fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
@@ -78,12 +79,20 @@ fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
             keys.push(k.into_iter().map(stored).collect::<Vec<_>>());
             values.push(v.into_iter().map(stored).collect::<Vec<_>>());
             let mut attended = Vec::new();
+            let q: Vec<f64> = q.into_iter().map(stored).collect();
             for (head, q) in q.chunks(dim).enumerate() {
                 let first = head / (spec.heads / spec.kv_heads) * dim;
                 let score =
                     |k: &Vec<f64>| q.iter().zip(&k[first..]).map(|(q, k)| q * k).sum::<f64>() / (dim as f64).sqrt();
-                let weights: Vec<f64> = keys.iter().map(|k| score(k).exp()).collect();
-                let sum: f64 = weights.iter().sum();
+                let scores: Vec<f64> = keys.iter().map(score).collect();
+                let max = |scores: &[f64]| scores.iter().fold(f64::NEG_INFINITY, |max, score| max.max(*score));
+                let sum: f64 = scores.iter().map(|score| (score - max(&scores)).exp()).sum();
+                // Weights are rounded relative to their block's largest.
+                let weights = scores.chunks(BLOCK_TOKENS).flat_map(|block| {
+                    let weight = |score: &f64| stored((score - max(block)).exp()) * (max(block) - max(&scores)).exp();
+                    block.iter().map(weight).collect::<Vec<_>>()
+                });
+                let weights: Vec<f64> = weights.collect();
                 let value = |d: usize| weights.iter().zip(&values).map(|(w, v)| w * v[first + d]).sum::<f64>() / sum;
                 attended.extend((0..dim).map(value));
             }

@@ -4,15 +4,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use baton_model::TensorView;
-use half::bf16;
-
 use crate::ComputeError;
 use crate::cpu::element::{Element, pair_stride};
-use crate::cpu::lanes::{LANES, Lanes, padded};
-use crate::cpu::pairs::{BLOCK_DEPTH, TILE};
-use crate::cpu::region::{Buffer, Region};
+use crate::cpu::lanes::{LANES, padded};
+use crate::cpu::region::Region;
 use crate::cpu::team::{Member, Team};
+use baton_model::TensorView;
 
 /// The right-hand side of y = x · Wᵀ for a checkpoint's row-major W. Rows and k beyond W's are zero.
 pub(crate) struct Matrix<E> {
@@ -49,30 +46,6 @@ impl<E: Element> Matrix<E> {
         // SAFETY: inside the region, or one past this matrix.
         unsafe { self.memory.as_ptr().cast::<E>().add(self.first_element + panel * self.panel_stride()) }
     }
-}
-
-impl Matrix<bf16> {
-    /// One or two panels, the first an even one, in some blocks of k: in place, or written to `expanded` where the matrix is
-    /// kept compressed. Asked for once, before all rows of an item pass by.
-    #[inline(always)]
-    pub(crate) fn tiles<L: Lanes>(
-        &self,
-        panels: Range<usize>,
-        blocks: Range<usize>,
-        _expanded: &mut Buffer<bf16>,
-    ) -> Tiles {
-        assert!(panels.end <= self.panels && blocks.end * BLOCK_DEPTH <= self.depth.next_multiple_of(BLOCK_DEPTH));
-        // SAFETY: inside the panel.
-        let first = unsafe { self.panel(panels.start).add(blocks.start * TILE) };
-        Tiles { first, panel_stride: self.panel_stride() }
-    }
-}
-
-/// Blocks of 32 k × 16 columns follow each other.
-pub(crate) struct Tiles {
-    pub(crate) first: *const bf16,
-    /// Elements from one panel to the next.
-    pub(crate) panel_stride: usize,
 }
 
 const fn panel_elements<E: Element>(depth: usize) -> usize {
@@ -215,6 +188,7 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 #[cfg(test)]
 mod tests {
     use baton_model::{Dtype, RowOrder};
+    use half::bf16;
 
     use super::*;
 

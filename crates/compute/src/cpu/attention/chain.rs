@@ -1,0 +1,119 @@
+//! Attention in f32. Keys and values are read in place, and nothing behind the visible tokens is.
+
+use std::ops::Range;
+
+use baton_core::PAGE_TOKENS;
+
+use super::BLOCK_TOKENS;
+use super::block::{Block, BlockProducts};
+use super::softmax::{BlockSum, softmax_block};
+use crate::ComputeError;
+use crate::cpu::chain::{MAX_TILE_ROWS, Product};
+use crate::cpu::element::{Element, pair_stride};
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::region::Floats;
+
+impl BlockProducts for f32 {
+    const BLOCK_ROWS: usize = 2 * MAX_TILE_ROWS;
+    /// Queries, `[dimension][row]`. Weights take the place of the scores.
+    type Operands = Floats;
+
+    fn operands(head_dim: usize) -> Result<Floats, ComputeError> {
+        Floats::new(Self::BLOCK_ROWS * head_dim)
+    }
+
+    #[inline(always)]
+    fn put_query<L: Lanes>(queries: &mut Floats, row: usize, query: &[f32]) {
+        let rows = queries.as_mut_slice().chunks_exact_mut(Self::BLOCK_ROWS);
+        for (dimension, &value) in rows.zip(query) {
+            dimension[row] = value;
+        }
+    }
+
+    #[inline(always)]
+    fn scores<L: Lanes>(block: &Block<'_, Self>, queries: &Floats, scores: &mut [f32]) {
+        let first = block.rows.start;
+        for token in (0..block.tokens).step_by(PAGE_TOKENS) {
+            let tokens = PAGE_TOKENS.min(block.tokens - token);
+            // Queries and scores hold `BLOCK_ROWS` rows; the page holds 32 columns of `head_dim` k.
+            L::call(Product::<1> {
+                rows: block.rows.len(),
+                panels: tokens.div_ceil(LANES),
+                depth: block.head_dim(),
+                a: queries.as_slice()[first..].as_ptr(),
+                a_step: Self::BLOCK_ROWS,
+                b: block.keys(token),
+                b_pair_stride: pair_stride(PAGE_TOKENS),
+                b_panel_stride: Self::index(0, LANES, PAGE_TOKENS),
+                c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
+                c_stride: BLOCK_TOKENS,
+                resume: false,
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn softmax<L: Lanes>(
+        block: &Block<'_, Self>,
+        _queries: &mut Floats,
+        row: usize,
+        scores: &mut [f32],
+        scale: f32,
+    ) -> BlockSum {
+        softmax_block::<L>(scores, block.visible(row), scale, |scores, token, weight| {
+            // SAFETY: a whole vector of the block.
+            unsafe { weight.store(scores.as_mut_ptr().add(token)) };
+        })
+    }
+
+    /// Over the tokens that each row sees.
+    #[inline(always)]
+    fn values<L: Lanes>(block: &Block<'_, Self>, _queries: &mut Floats, weights: &[f32], values: &mut [f32]) {
+        let mut tile = block.rows.start;
+        while tile < block.rows.end {
+            let tile_end = (tile + MAX_TILE_ROWS).min(block.rows.end);
+            // What all rows of the tile see, in whole pairs; then the rest, rows of one position at a time.
+            let common = block.visible(tile) & !1;
+            values_of::<L>(block, tile..tile_end, 0..common, weights, values);
+            let mut row = tile;
+            while row < tile_end {
+                let visible = block.visible(row);
+                let next = (row..tile_end).find(|&row| block.visible(row) != visible).unwrap_or(tile_end);
+                values_of::<L>(block, row..next, common..visible, weights, values);
+                row = next;
+            }
+            tile = tile_end;
+        }
+    }
+}
+
+/// Of some rows over some tokens; continues earlier sums unless it starts at 0.
+#[inline(always)]
+fn values_of<L: Lanes>(
+    block: &Block<'_, f32>,
+    rows: Range<usize>,
+    tokens: Range<usize>,
+    weights: &[f32],
+    values: &mut [f32],
+) {
+    let width = block.value_width();
+    let mut token = tokens.start;
+    while token < tokens.end {
+        let end = tokens.end.min(token + PAGE_TOKENS - token % PAGE_TOKENS);
+        // Weights and values hold `BLOCK_ROWS` rows; the page holds 32 k of `width` columns, and the first is even.
+        L::call(Product::<BLOCK_TOKENS> {
+            rows: rows.len(),
+            panels: width / LANES,
+            depth: end - token,
+            a: weights[rows.start * BLOCK_TOKENS + token..].as_ptr(),
+            a_step: 1,
+            b: block.values(token).wrapping_add(f32::index(token % PAGE_TOKENS, 0, width)),
+            b_pair_stride: pair_stride(width),
+            b_panel_stride: f32::index(0, LANES, width),
+            c: values[rows.start * width..].as_mut_ptr(),
+            c_stride: width,
+            resume: token > 0,
+        });
+        token = end;
+    }
+}

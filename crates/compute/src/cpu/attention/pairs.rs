@@ -1,0 +1,166 @@
+//! Attention in bf16: queries and weights are rounded and laid out as tiles, and a page of values is one block of 32 k.
+//!
+//! Rows of a tile see different numbers of tokens. What a row does not see has weight 0, which changes no sum.
+
+use baton_core::PAGE_TOKENS;
+use half::bf16;
+
+use super::BLOCK_TOKENS;
+use super::block::{Block, BlockProducts};
+use super::softmax::{BlockSum, softmax_block};
+use crate::ComputeError;
+use crate::cpu::arithmetic::Arithmetic;
+use crate::cpu::element::{Element, pair_stride};
+use crate::cpu::lanes::{LANES, Lanes, vectors};
+use crate::cpu::pairs::{BLOCK_DEPTH, PagedProduct, PairsProduct, TILE, TILE_ROWS, tile_index};
+use crate::cpu::region::Buffer;
+
+const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
+/// Two tiles side by side: a page of keys, or 32 dimensions of values.
+const PRODUCT_COLUMNS: usize = 2 * LANES;
+
+pub(crate) struct TileOperands {
+    /// In tile order.
+    queries: Buffer<bf16>,
+    query_blocks: usize,
+    /// In tile order, a block of k per page.
+    weights: Buffer<bf16>,
+    /// The last page's values, without what lies behind the visible tokens.
+    last_page: Buffer<bf16>,
+}
+
+impl BlockProducts for bf16 {
+    const BLOCK_ROWS: usize = 2 * TILE_ROWS;
+    type Operands = TileOperands;
+
+    fn operands(head_dim: usize) -> Result<TileOperands, ComputeError> {
+        let query_blocks = head_dim.div_ceil(BLOCK_DEPTH);
+        Ok(TileOperands {
+            queries: Buffer::new(2 * query_blocks * TILE)?,
+            query_blocks,
+            weights: Buffer::new(2 * PAGES * TILE)?,
+            last_page: Buffer::new(PAGE_TOKENS * head_dim.next_multiple_of(PRODUCT_COLUMNS))?,
+        })
+    }
+
+    #[inline(always)]
+    fn put_query<L: Lanes>(operands: &mut TileOperands, row: usize, query: &[f32]) {
+        assert!(row < Self::BLOCK_ROWS && query.len() <= operands.query_blocks * BLOCK_DEPTH);
+        let queries = operands.queries.as_mut_slice().as_mut_ptr();
+        vectors::<L>(query, |dimension, values| {
+            // SAFETY: 16 k of a row that exists.
+            unsafe { Self::put(values, queries.add(tile_index(row, dimension, operands.query_blocks))) };
+        });
+    }
+
+    #[inline(always)]
+    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &TileOperands, scores: &mut [f32]) {
+        let first = block.rows.start / TILE_ROWS * TILE_ROWS;
+        for token in (0..block.tokens).step_by(PAGE_TOKENS) {
+            // Queries and scores hold two tiles of rows, the page 32 columns of `head_dim` k.
+            L::call(PairsProduct {
+                rows: block.rows.end - first,
+                panels: PAGE_TOKENS / LANES,
+                pairs: block.head_dim() / 2,
+                a: operands.queries.as_slice()[tile_index(first, 0, operands.query_blocks)..].as_ptr(),
+                a_tile_stride: operands.query_blocks * TILE,
+                b: block.keys(token),
+                b_pair_stride: pair_stride(PAGE_TOKENS),
+                b_panel_stride: Self::index(0, LANES, PAGE_TOKENS),
+                c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
+                c_stride: BLOCK_TOKENS,
+                resume: false,
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn softmax<L: Lanes>(
+        block: &Block<'_, Self>,
+        operands: &mut TileOperands,
+        row: usize,
+        scores: &mut [f32],
+        scale: f32,
+    ) -> BlockSum {
+        assert!(row < Self::BLOCK_ROWS);
+        let (visible, weights) = (block.visible(row), operands.weights.as_mut_slice().as_mut_ptr());
+        // SAFETY: 16 tokens of one page of a row that exists.
+        let put = |token, weight: L| unsafe { Self::put(weight, weights.add(tile_index(row, token, PAGES))) };
+        let sum = softmax_block::<L>(scores, visible, scale, |_, token, weight| put(token, weight));
+        for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {
+            put(token, L::splat(0.0));
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn values<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands, _scores: &[f32], values: &mut [f32]) {
+        let (width, first) = (block.value_width(), block.rows.start / TILE_ROWS * TILE_ROWS);
+        let mut pages = [std::ptr::null(); PAGES];
+        let used = block.tokens.div_ceil(PAGE_TOKENS);
+        for (i, page) in pages[..used].iter_mut().enumerate() {
+            *page = block.values(i * PAGE_TOKENS);
+        }
+        let last_tokens = block.tokens - (used - 1) * PAGE_TOKENS;
+        if last_tokens < PAGE_TOKENS {
+            // SAFETY: the page holds 32 tokens of `width` dimensions, and nobody writes it in this phase.
+            let page = unsafe { std::slice::from_raw_parts(pages[used - 1], PAGE_TOKENS * width) };
+            let copy = operands.last_page.as_mut_slice();
+            copy_tokens(page, last_tokens, width, &mut copy[..PAGE_TOKENS * width]);
+            pages[used - 1] = copy.as_ptr();
+        }
+        for column in (0..width).step_by(PRODUCT_COLUMNS) {
+            // Weights and values hold two tiles of rows, each page one block of k and `width` columns.
+            L::call(PagedProduct {
+                product: PairsProduct {
+                    rows: block.rows.end - first,
+                    panels: (width - column).min(PRODUCT_COLUMNS) / LANES,
+                    pairs: PAGE_TOKENS / 2,
+                    a: operands.weights.as_slice()[tile_index(first, 0, PAGES)..].as_ptr(),
+                    a_tile_stride: PAGES * TILE,
+                    b: pages[0],
+                    b_pair_stride: pair_stride(width),
+                    b_panel_stride: Self::index(0, LANES, width),
+                    c: values[first * width + column..].as_mut_ptr(),
+                    c_stride: width,
+                    resume: false,
+                },
+                pages: &pages[..used],
+                offset: Self::index(0, column, width),
+            });
+        }
+    }
+}
+
+/// The first tokens of a page of values; zeros for the others.
+#[inline(always)]
+fn copy_tokens(page: &[bf16], tokens: usize, width: usize, copy: &mut [bf16]) {
+    let (whole, pair) = (tokens / 2 * pair_stride(width), pair_stride(width));
+    copy[..whole].copy_from_slice(&page[..whole]);
+    copy[whole..].fill(bf16::ZERO);
+    if tokens % 2 == 1 {
+        for (copy, value) in copy[whole..whole + pair].iter_mut().zip(&page[whole..]).step_by(2) {
+            *copy = *value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_tokens_are_not_copied() {
+        let width = 16;
+        let page: Vec<bf16> = (0..PAGE_TOKENS * width).map(|i| bf16::from_f32(1.0 + i as f32)).collect();
+        for tokens in [1, 2, 7, 31] {
+            let mut copy = vec![bf16::NAN; page.len()];
+            copy_tokens(&page, tokens, width, &mut copy);
+            for (token, column) in (0..PAGE_TOKENS).flat_map(|token| (0..width).map(move |column| (token, column))) {
+                let at = bf16::index(token, column, width);
+                let expected = if token < tokens { page[at] } else { bf16::ZERO };
+                assert_eq!(copy[at], expected, "token {token} of {tokens}");
+            }
+        }
+    }
+}
