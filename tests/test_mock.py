@@ -187,6 +187,20 @@ def test_a_pair_hands_over_and_says_what_one_engine_says(native):
     check_times(stream, 0.11, 0.01, 1)
 
 
+def test_timings_tell_the_engines_apart(native):
+    """Also while the prefill engine is busy with the next prompt."""
+    mock, over = native
+    pair = over((mock("prefill-ms=200"), "prefill"), (mock("decode-ms=10"), "decode"))
+    with ThreadPoolExecutor(3) as pool:
+        # A step holds 512 tokens: all of a prompt but its last, which the decode engine computes.
+        answers = pool.map(lambda seed: completion(pair, prompt=ids(70 + seed, 513), max_tokens=5), range(3))
+        timings = sorted((answer["timings"] for answer in answers), key=lambda times: times["queue_ms"])
+    for waited, times in zip([0, 200, 400], timings):
+        assert waited * 0.9 <= times["queue_ms"] <= waited + 150, timings
+        assert 190 <= times["prefill_ms"] <= 350 and times["handoff_ms"] <= 100, timings
+        assert 35 <= times["decode_ms"] <= 150, timings
+
+
 def test_streams_outlive_failing_engines(native):
     mock, over = native
     whole = over((mock(), "mixed"))

@@ -99,8 +99,6 @@ pub struct SentEvent {
     /// Tokens of the range that the receiver has verified. Fewer than were sent when blocks arrived damaged or late: the
     /// receiver computes those itself.
     pub verified_tokens: u32,
-    /// Of the sender.
-    pub times: PromptTimes,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

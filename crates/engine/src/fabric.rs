@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
+use baton_core::{
+    EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
+};
 use baton_fabric::{Export, FabricCounters, FabricError, KvPool, KvTarget, Receiver, Sender, checksum};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +67,7 @@ impl FabricHandOff {
             Arc::clone(&counters),
             move |done| {
                 // Refused only when the loop has ended: nobody waits then.
-                let _ = landed.push(Message::Landed(ReservationId(done.reservation.id)));
+                let _ = landed.push(Message::Landed(ReservationId(done.reservation.id), done.times));
             },
         )?;
         let sender = Sender::new(Arc::clone(pool), numerics_id.to_owned(), fabric.shm, Arc::clone(&counters))?;
@@ -161,9 +163,9 @@ impl HandOff for FabricHandOff {
         })
     }
 
-    fn finish_export(&mut self, id: ExportId) {
+    fn finish_export(&mut self, id: ExportId, times: PromptTimes) {
         if let Some(export) = self.exports.get(&id) {
-            export.finish();
+            export.finish(times);
         }
     }
 

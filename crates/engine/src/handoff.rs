@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PageId, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
+use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 
 /// One hand-off to another engine. Never used twice in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,8 +38,8 @@ pub trait HandOff: Send {
     /// Pages that become final layer by layer in the next step.
     fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook;
 
-    /// Everything was offered: the outcome follows.
-    fn finish_export(&mut self, id: ExportId);
+    /// Everything was offered: the outcome follows. The receiver is told where the time went.
+    fn finish_export(&mut self, id: ExportId, times: PromptTimes);
 
     /// The export's pages may be reused after this: what is still on its way will be refused.
     fn close_export(&mut self, id: ExportId);
@@ -105,7 +105,7 @@ impl HandOff for NoHandOff {
         LayerHook::new(|_| {})
     }
 
-    fn finish_export(&mut self, _: ExportId) {}
+    fn finish_export(&mut self, _: ExportId, _: PromptTimes) {}
 
     fn close_export(&mut self, _: ExportId) {}
 

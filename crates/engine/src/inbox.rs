@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton_core::ReservationId;
+use baton_core::{PromptTimes, ReservationId};
 use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
 use tokio::sync::oneshot;
@@ -23,7 +23,7 @@ pub(crate) enum Message {
     Command(SessionId, Command),
     Close(SessionId),
     /// A sender has offered everything.
-    Landed(ReservationId),
+    Landed(ReservationId, PromptTimes),
     /// How many tokens of a hand-off the receiver has verified, or why there is no answer.
     Exported(ExportId, Result<Exported, String>),
     /// Recount every page.

@@ -29,8 +29,8 @@ pub(crate) struct ActiveRequest {
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     arrived: Duration,
-    /// Its KV, from another engine.
-    pub(crate) landed: Option<Duration>,
+    /// Its KV, from another engine, which took its own time for it.
+    landed: Option<(Duration, PromptTimes)>,
     admitted: Option<Duration>,
 }
 
@@ -44,14 +44,19 @@ impl Progress {
         self.admitted.get_or_insert(now);
     }
 
+    pub(crate) fn land(&mut self, now: Duration, sender: PromptTimes) {
+        self.landed = Some((now, sender));
+    }
+
     pub(crate) fn times(&self, computed: Duration) -> PromptTimes {
-        let landed = self.landed.unwrap_or(self.arrived);
+        let (landed, sender) = self.landed.unwrap_or((self.arrived, PromptTimes::default()));
         let admitted = self.admitted.unwrap_or(computed);
         PromptTimes {
             queue: admitted.saturating_sub(landed),
             prefill: computed.saturating_sub(admitted),
             handoff: landed.saturating_sub(self.arrived),
         }
+        .fed_by(sender)
     }
 }
 
@@ -162,7 +167,9 @@ mod tests {
         progress.admit(ms(110));
         progress.admit(ms(120));
         assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(10), prefill: ms(20), handoff: ms(0) });
-        progress.landed = Some(ms(105));
+        progress.land(ms(105), PromptTimes::default());
         assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(5), prefill: ms(20), handoff: ms(5) });
+        progress.land(ms(105), PromptTimes { queue: ms(1), prefill: ms(3), handoff: ms(0) });
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(6), prefill: ms(23), handoff: ms(1) });
     }
 }

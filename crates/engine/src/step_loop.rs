@@ -42,7 +42,7 @@ impl StepLoop {
             let computed = self.stepper.begin_step(self.now())?;
             patience = match computed {
                 Some(ticket) => {
-                    self.stepper.end_step(self.now(), ticket)?;
+                    self.stepper.end_step(|| self.started.elapsed(), ticket)?;
                     Duration::ZERO
                 }
                 None => self.until_next_deadline(),
@@ -67,7 +67,7 @@ impl StepLoop {
             Message::Open(session, outbox) => self.stepper.open(session, outbox),
             Message::Command(session, command) => self.stepper.command(now, session, command),
             Message::Close(session) => self.stepper.close(session),
-            Message::Landed(reservation) => self.stepper.landed(now, reservation),
+            Message::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
             Message::Exported(export, outcome) => self.stepper.exported(export, outcome),
             // Nobody to tell is fine.
             Message::Audit(answer) => drop(answer.send(self.stepper.audit())),

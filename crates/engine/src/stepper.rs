@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use baton_compute::{Backend, StepOutput, Ticket};
-use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, ReservationId, Retry, ServeError};
+use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, ReservationId, Retry, ServeError};
 use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
 
@@ -65,8 +65,8 @@ impl Stepper {
     }
 
     /// A sender has offered everything.
-    pub fn landed(&mut self, now: Duration, reservation: ReservationId) {
-        self.scheduler.landed(now, reservation);
+    pub fn landed(&mut self, now: Duration, reservation: ReservationId, sender: PromptTimes) {
+        self.scheduler.landed(now, reservation, sender);
     }
 
     /// What became of a hand-off.
@@ -103,9 +103,10 @@ impl Stepper {
         Ok(Some(self.backend.submit(plan)?))
     }
 
-    pub fn end_step(&mut self, now: Duration, ticket: Ticket) -> Result<(), EngineError> {
+    /// The time is asked for when the step is over: a backend may compute until it is collected.
+    pub fn end_step(&mut self, now: impl FnOnce() -> Duration, ticket: Ticket) -> Result<(), EngineError> {
         self.backend.collect(ticket, &mut self.output)?;
-        self.scheduler.complete(now, &mut self.output, &mut self.events)
+        self.scheduler.complete(now(), &mut self.output, &mut self.events)
     }
 
     pub fn next_deadline(&self) -> Option<Duration> {

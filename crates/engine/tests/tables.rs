@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_compute::{SlotId, StepPlan};
-use baton_core::{Attempt, Choice, EngineEvent, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange};
+use baton_core::{
+    Attempt, Choice, EngineEvent, GenerateRequest, PromptTimes, RequestId, ReservationId, TokenId, TokenRange,
+};
 use baton_engine::{EngineConfig, ExportId, Exported, Scheduler, SessionEvent};
 use baton_protocol::{Command, PrepRecv, RemoteSend, SessionId};
 use fake::FakeModel;
@@ -160,7 +162,7 @@ impl World {
             ["arrive", number, verified] => self.fabric.arrive(reservation(number), verified.parse().unwrap()),
             ["land", number, verified] => {
                 self.fabric.arrive(reservation(number), verified.parse().unwrap());
-                self.scheduler.landed(self.now(), reservation(number));
+                self.scheduler.landed(self.now(), reservation(number), PromptTimes::default());
             }
             ["confirm", number, verified, ref rest @ ..] => {
                 let export = ExportId(number.parse().unwrap());

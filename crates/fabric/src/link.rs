@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver as Jobs, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton_core::PageId;
+use baton_core::{PageId, PromptTimes};
 
 use crate::checksum::checksum;
 use crate::counters::FabricCounters;
@@ -28,7 +28,7 @@ const QUEUED_JOBS: usize = 4096;
 /// What the link's thread is asked to do.
 pub(crate) enum Job {
     Offer { reservation: ReservationKey, fence: FenceMark, layer: u32, first_index: u32, pages: Vec<PageId> },
-    Finish { reservation: ReservationKey },
+    Finish { reservation: ReservationKey, times: PromptTimes },
 }
 
 /// What became of a hand-off, or why there is no answer.
@@ -115,7 +115,7 @@ impl Link {
     /// Never blocks: the step loop calls this between layers. A full queue fails the hand-off, and with it nothing else.
     pub(crate) fn enqueue(&self, job: Job) {
         let reservation = match &job {
-            Job::Offer { reservation, .. } | Job::Finish { reservation } => *reservation,
+            Job::Offer { reservation, .. } | Job::Finish { reservation, .. } => *reservation,
         };
         if self.jobs.try_send(job).is_err()
             && let Some(pending) = lock(&self.pending).remove(&reservation)
@@ -209,7 +209,9 @@ impl Offering {
                         self.send(offer)?;
                     }
                 }
-                Job::Finish { reservation } => write_message(&mut self.stream, &ToReceiver::Finish { reservation })?,
+                Job::Finish { reservation, times } => {
+                    write_message(&mut self.stream, &ToReceiver::Finish { reservation, times })?;
+                }
             }
         }
         Ok(())

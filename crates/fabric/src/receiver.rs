@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use baton_core::{PAGE_TOKENS, PageId};
+use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
@@ -26,6 +26,8 @@ const MAX_SENDERS: usize = 256;
 pub struct Landed {
     pub reservation: ReservationKey,
     pub verified_pages: u32,
+    /// Of the sender.
+    pub times: PromptTimes,
 }
 
 type OnLanded = Box<dyn Fn(Landed) + Send + Sync>;
@@ -141,11 +143,11 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
                 let Taken { bytes, damaged } = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
                 ToSender::Taken { reservation: offer.reservation, bytes, damaged }
             }
-            ToReceiver::Finish { reservation } => {
+            ToReceiver::Finish { reservation, times } => {
                 let verified_pages = shared.inboxes.verified(reservation);
                 // Whoever does not know the key has nothing to say about the reservation.
                 if shared.inboxes.get(reservation).is_some() {
-                    (shared.on_landed)(Landed { reservation, verified_pages });
+                    (shared.on_landed)(Landed { reservation, verified_pages, times });
                 }
                 ToSender::Finished { reservation, verified_pages }
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use baton_core::{PAGE_TOKENS, PageId};
+use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
@@ -123,9 +123,9 @@ impl Export {
         }
     }
 
-    /// Everything was offered: the outcome follows.
-    pub fn finish(&self) {
-        self.link.enqueue(Job::Finish { reservation: self.target.reservation });
+    /// Everything was offered: the outcome follows. `times` is how long it took to compute, for the receiver's account.
+    pub fn finish(&self, times: PromptTimes) {
+        self.link.enqueue(Job::Finish { reservation: self.target.reservation, times });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use baton_core::PageId;
+use baton_core::{PageId, PromptTimes};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::layout::KvLayout;
 use crate::pool::ShardAddress;
 use crate::region::RegionAddress;
 
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// An offer of a whole context of tiny pages stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
@@ -51,6 +51,7 @@ pub(crate) enum ToReceiver {
     /// All offers of this reservation were made.
     Finish {
         reservation: ReservationKey,
+        times: PromptTimes,
     },
 }
 

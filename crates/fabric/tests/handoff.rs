@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, channel};
 use std::time::Duration;
 
-use baton_core::PageId;
+use baton_core::{PageId, PromptTimes};
 use baton_fabric::{Delivered, FabricCounters, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, Receiver, Sender};
 
 const LAYERS: u32 = 3;
@@ -110,7 +110,7 @@ fn every_transport_and_sharding_delivers() {
                     export.layer_done(layer, first, chunk, first == 2);
                 }
             }
-            export.finish();
+            export.finish(PromptTimes::default());
             let label = format!("shm {shm}, {from_shards} → {to_shards} shards");
             assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(3), "{label}");
             assert_eq!(pair.landed.recv_timeout(TIMEOUT).unwrap().verified_pages, 3);
@@ -151,7 +151,7 @@ fn pages_the_receiver_has_do_not_travel_and_are_not_touched() {
     for layer in 0..LAYERS {
         export.layer_done(layer, 0, &[PageId(0), PageId(1), PageId(2)], true);
     }
-    export.finish();
+    export.finish(PromptTimes::default());
     assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(1));
     assert!(holds(&pair.to.pool, PageId(5), PageId(2)) && holds(&pair.to.pool, PageId(4), PageId(4)));
 }
@@ -170,7 +170,7 @@ fn nothing_is_written_after_revoke() {
         for layer in 0..LAYERS {
             export.layer_done(layer, 0, &[PageId(2)], true);
         }
-        export.finish();
+        export.finish(PromptTimes::default());
         assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(0));
         assert!(holds(&pair.to.pool, PageId(6), PageId(6)), "the page belongs to someone else by now");
         assert!(FabricCounters::get(&pair.to.counters.unknown_offers) > 0);
@@ -200,6 +200,6 @@ fn a_dead_receiver_fails_the_export() {
     let (on_outcome, outcome) = outcome_channel();
     let export = pair.sender.begin(&target, on_outcome).unwrap();
     export.layer_done(0, 0, &[PageId(0)], true);
-    export.finish();
+    export.finish(PromptTimes::default());
     assert!(outcome.recv_timeout(TIMEOUT).unwrap().is_err());
 }

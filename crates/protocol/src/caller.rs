@@ -67,7 +67,7 @@ impl<S: CommandSink> Caller<S> {
         let call = self.call(request, attempt, command);
         let sent = async {
             match call?.answer().await? {
-                EngineEvent::Sent(event) => Ok(Sent { verified_tokens: event.verified_tokens, times: event.times }),
+                EngineEvent::Sent(event) => Ok(Sent { verified_tokens: event.verified_tokens }),
                 other => Err(out_of_turn("remote_send", &other)),
             }
         };

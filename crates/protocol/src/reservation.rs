@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use baton_core::{PromptTimes, ReservationId, TokenRange};
+use baton_core::{ReservationId, TokenRange};
 
 /// Pages of a receiving engine that wait for KV. Dropping it gives them back; starting a request with it uses it up.
 pub struct Reservation {
@@ -29,8 +29,6 @@ pub struct Destination {
 pub struct Sent {
     /// Of the range that was sent; the receiver computes the rest.
     pub verified_tokens: u32,
-    /// Of the sender.
-    pub times: PromptTimes,
 }
 
 /// Says, when dropped, that nothing more will come for a reservation.

@@ -1,6 +1,6 @@
 //! A request under way on an engine, perhaps fed by another.
 
-use baton_core::{Choice, EngineEvent, PromptTimes};
+use baton_core::{Choice, EngineEvent};
 use baton_protocol::TokenStream;
 
 use crate::fleet::EngineId;
@@ -15,13 +15,11 @@ pub struct Leg {
     /// Until the prompt is computed.
     prefilling: Option<LoadGuard>,
     sending: Option<Sending>,
-    /// What the sender needed.
-    sent: PromptTimes,
 }
 
 impl Leg {
     pub(crate) fn new(engine: Pick, stream: TokenStream, load: LoadGuard, prefilling: LoadGuard) -> Self {
-        Self { engine, stream, _load: load, prefilling: Some(prefilling), sending: None, sent: PromptTimes::default() }
+        Self { engine, stream, _load: load, prefilling: Some(prefilling), sending: None }
     }
 
     /// The KV that the request waits for comes from here. When that ends short of all of it, the engine computes the rest.
@@ -50,9 +48,8 @@ impl Leg {
                 biased;
                 event = self.stream.next() => return self.seen(event),
                 // Whether all of it is verified or not: the engine knows what it has, and need not wait any longer.
-                ended = sending => {
+                _ended = sending => {
                     self.sending = None;
-                    self.sent = ended.map(|sent| sent.times).unwrap_or_default();
                     self.stream.expect_no_more();
                 }
             }
@@ -61,9 +58,8 @@ impl Leg {
         self.seen(event)
     }
 
-    fn seen(&mut self, mut event: Option<EngineEvent>) -> Option<EngineEvent> {
-        if let Some(EngineEvent::Prompt(prompt)) = &mut event {
-            prompt.times = prompt.times.fed_by(self.sent);
+    fn seen(&mut self, event: Option<EngineEvent>) -> Option<EngineEvent> {
+        if matches!(event, Some(EngineEvent::Prompt(_))) {
             self.prefilling = None;
             // All was received, or is not waited for any more: whoever still sends does so in vain.
             self.sending = None;

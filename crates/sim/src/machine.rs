@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_compute::{BackendSpec, Ticket};
-use baton_core::{EngineInfo, EngineReport, ReservationId, ServeError};
+use baton_core::{EngineInfo, EngineReport, PromptTimes, ReservationId, ServeError};
 use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
 use baton_protocol::{Command, SessionId};
 
@@ -34,7 +34,7 @@ pub(crate) enum Letter {
     Open(SessionId, Arc<Wire>),
     Command(SessionId, Command),
     Close(SessionId),
-    Landed(ReservationId),
+    Landed(ReservationId, PromptTimes),
     Exported(ExportId, Result<Exported, String>),
     Drain,
 }
@@ -207,7 +207,7 @@ impl Process {
             Letter::Open(session, wire) => self.stepper.open(session, Box::new(Replies(wire))),
             Letter::Command(session, command) => self.stepper.command(now, session, command),
             Letter::Close(session) => self.stepper.close(session),
-            Letter::Landed(reservation) => self.stepper.landed(now, reservation),
+            Letter::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
             Letter::Exported(export, outcome) => self.stepper.exported(export, outcome),
             Letter::Drain => self.stepper.drain(),
         }
@@ -231,7 +231,7 @@ impl Process {
     pub(crate) fn stepped(&mut self) -> Life {
         let Some(ticket) = self.step.take() else { return Life::GoesOn };
         self.journal.note(Happening::Stepped(self.id));
-        if let Err(error) = self.stepper.end_step(self.clock.now(), ticket) {
+        if let Err(error) = self.stepper.end_step(|| self.clock.now(), ticket) {
             self.blame(&error);
         }
         self.emit();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use baton_core::PromptTimes;
+
 use super::receive::Reserved;
 use super::{Scheduler, SessionEvent};
 use crate::request::ActiveRequest;
@@ -45,7 +47,7 @@ impl Scheduler {
                 let arrived = self.handoff.last_arrival(*from);
                 *expires = (*expires).max(arrived + self.limits.landing_timeout);
                 if *expires <= now {
-                    self.receive(now, id);
+                    self.receive(now, id, PromptTimes::default());
                     self.counters.landing_timeouts += 1;
                 }
             }

@@ -24,8 +24,6 @@ pub(crate) struct Export {
     pages: Range<usize>,
     /// Set once everything was offered.
     pub(super) confirmed_by: Option<Duration>,
-    /// Until then.
-    times: PromptTimes,
 }
 
 impl Export {
@@ -38,7 +36,7 @@ impl Export {
             end if end >= room.end() => room.pages(),
             end => end as usize / PAGE_TOKENS,
         };
-        Self { id, range, pages: first..end.max(first), confirmed_by: None, times: PromptTimes::default() }
+        Self { id, range, pages: first..end.max(first), confirmed_by: None }
     }
 
     /// Pages that are final once positions `[from, to)` of `total` have been computed.
@@ -91,7 +89,7 @@ impl Scheduler {
             progress: Progress::new(now),
         };
         if export.pages.is_empty() {
-            self.handoff.finish_export(id);
+            self.handoff.finish_export(id, PromptTimes::default());
             export.confirmed_by = Some(now + self.limits.delivery_timeout);
         } else {
             let sequence = self.queue(key, Choice(0), computed.to_vec());
@@ -123,7 +121,7 @@ impl Scheduler {
         let Some(Sequence { request, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Some(request) = self.requests.get_mut(request) else { return };
         let Some(export) = &mut request.export else { return };
-        export.times = request.progress.times(now);
+        let times = request.progress.times(now);
         *stage = match std::mem::replace(stage, Stage::Waiting) {
             Stage::Prefilling { slot, pages, .. } => {
                 self.slots.release(slot);
@@ -132,7 +130,7 @@ impl Scheduler {
             stage => stage,
         };
         self.running.retain(|&running| running != id);
-        self.handoff.finish_export(export.id);
+        self.handoff.finish_export(export.id, times);
         export.confirmed_by = Some(now + self.limits.delivery_timeout);
     }
 
@@ -156,8 +154,7 @@ impl Scheduler {
             self.ledger.forget(&asked.prompt, verified / PAGE_TOKENS);
         }
         let verified = verified.min(export.range.end() as usize).saturating_sub(export.range.begin() as usize);
-        let (verified_tokens, times) = (verified as u32, export.times);
-        let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens, times };
+        let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens: verified as u32 };
         events.push(SessionEvent { session: key.session, event: EngineEvent::Sent(sent) });
         self.counters.handoffs_sent += 1;
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_core::{Attempt, EngineEvent, Fault, ReservationId, ReservedEvent, Retry, ServeError, TokenId};
+use baton_core::{Attempt, EngineEvent, Fault, PromptTimes, ReservationId, ReservedEvent, Retry, ServeError, TokenId};
 use baton_kv::{CannotReserve, Reservation};
 use baton_protocol::{PrepRecv, SessionId};
 
@@ -16,8 +16,8 @@ pub(super) struct Reserved {
     attempt: Attempt,
     pub(super) prompt: Arc<[TokenId]>,
     pub(super) pages: Reservation,
-    /// Nothing more will come: the sender said so, or there was nothing to send.
-    landed: bool,
+    /// Nothing more will come: the sender said so, and where its time went, or there was nothing to send.
+    landed: Option<PromptTimes>,
     pub(super) lease: Option<Lease>,
 }
 
@@ -63,7 +63,7 @@ impl Scheduler {
                 return Err(error);
             }
         };
-        let landed = pages.own_pages().is_empty();
+        let landed = pages.own_pages().is_empty().then(PromptTimes::default);
         let lease = lease_ms.map(|ms| Duration::from_millis(ms.into()));
         let lease = lease.map(|period| Lease { period, expires: now + period });
         self.reservations.insert(id, Reserved { owner, attempt, prompt, pages, landed, lease });
@@ -97,17 +97,17 @@ impl Scheduler {
         }
         let expires = now + self.limits.landing_timeout;
         sequence.stage = Stage::Landing { from, pages: reserved.pages, since: now, expires };
-        if reserved.landed {
-            self.receive(now, leader);
+        if let Some(sender) = reserved.landed {
+            self.receive(now, leader, sender);
         }
     }
 
     /// The sender has offered everything.
-    pub fn landed(&mut self, now: Duration, id: ReservationId) {
+    pub fn landed(&mut self, now: Duration, id: ReservationId, sender: PromptTimes) {
         if let Some(reserved) = self.reservations.get_mut(&id) {
-            reserved.landed = true;
+            reserved.landed = Some(sender);
         } else if let Some(sequence) = self.waits_for(id) {
-            self.receive(now, sequence);
+            self.receive(now, sequence, sender);
         }
     }
 
@@ -118,7 +118,7 @@ impl Scheduler {
         } else if let Some(sequence) = self.waits_for(id)
             && self.sequences.get(&sequence).is_some_and(|waiting| waiting.request.session == session)
         {
-            self.receive(now, sequence);
+            self.receive(now, sequence, PromptTimes::default());
         }
     }
 
@@ -128,11 +128,11 @@ impl Scheduler {
     }
 
     /// The fabric stops; the sequence goes on with what was verified.
-    pub(super) fn receive(&mut self, now: Duration, id: SequenceId) {
+    pub(super) fn receive(&mut self, now: Duration, id: SequenceId, sender: PromptTimes) {
         let Some(Sequence { request, tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
         if let Some(request) = self.requests.get_mut(request) {
-            request.progress.landed = Some(now);
+            request.progress.land(now, sender);
         }
         // The last token is computed here in any case, for its logits.
         let verified = self.handoff.revoke(from).min(tokens.len() - 1).max(pages.matched_tokens());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PAGE_TOKENS, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_core::{EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
 use baton_engine::{ExportId, HandOff, PageOffer};
 
 use super::{Kv, mix};
@@ -123,7 +123,7 @@ impl HandOff for ScriptedFabric {
         })
     }
 
-    fn finish_export(&mut self, id: ExportId) {
+    fn finish_export(&mut self, id: ExportId, _: PromptTimes) {
         self.tell(format!("finish export {}", id.0));
     }
 

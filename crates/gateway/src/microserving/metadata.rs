@@ -84,7 +84,6 @@ fn conflict(message: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::PromptTimes;
 
     use super::*;
 
@@ -129,8 +128,7 @@ mod tests {
         ];
         for ((matched, end), (from, to), verified_tokens, taken) in cases {
             let range = TokenRange::new(from, to).unwrap();
-            let checked =
-                metadata(matched, end).check_taken(range, Sent { verified_tokens, times: PromptTimes::default() });
+            let checked = metadata(matched, end).check_taken(range, Sent { verified_tokens });
             assert_eq!(checked.is_ok(), taken, "{range} of {verified_tokens} into [{matched}, {end})");
         }
     }

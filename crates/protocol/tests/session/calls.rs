@@ -1,10 +1,8 @@
 //! The calls before a generation, and what is given back when they do not lead to one.
 
-use std::time::Duration;
-
 use baton_core::{
-    Attempt, EngineEvent, FailedEvent, PromptTimes, RequestId, ReservationId, ReservedEvent, Retry, SentEvent,
-    ServeError, TokenRange,
+    Attempt, EngineEvent, FailedEvent, RequestId, ReservationId, ReservedEvent, Retry, SentEvent, ServeError,
+    TokenRange,
 };
 use baton_protocol::{Command, Destination, Engine, PrepRecv, RemoteSend, Reservation, Sent, SessionClient, SessionId};
 use futures_util::FutureExt;
@@ -13,8 +11,6 @@ use crate::fixture::{Fixture, Seen, next, prompt, request, token};
 
 const R: RequestId = RequestId(1);
 const A: Attempt = Attempt(0);
-const TIMES: PromptTimes =
-    PromptTimes { queue: Duration::from_millis(1), prefill: Duration::from_millis(2), handoff: Duration::ZERO };
 const PROMPT: &[u32] = &[5, 6, 7];
 
 fn reserved(reservation: u64) -> EngineEvent {
@@ -66,13 +62,9 @@ async fn the_prompt_goes_to_each_engine_once() {
     let call = p.remote_send(&asked, &reservation, range);
     let remote_send = RemoteSend { request: R, attempt: A, prompt: asked.prompt.clone(), range, target: vec![1, 255] };
     assert_eq!(prefill.next().await, command(Command::RemoteSend(Box::new(remote_send))));
-    prefill.reply(
-        0,
-        1,
-        vec![EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 2, times: TIMES })],
-    );
+    prefill.reply(0, 1, vec![EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 2 })]);
     let sent = call.await.unwrap();
-    assert_eq!(sent, Sent { verified_tokens: 2, times: TIMES });
+    assert_eq!(sent, Sent { verified_tokens: 2 });
 
     let mut stream = d.start_generate(asked, Some((reservation, Some(sent)))).await.unwrap();
     let generate = Command::Generate { request: Box::new(request(1, 1, &[])), reservation: Some(ReservationId(7)) };
@@ -168,10 +160,7 @@ async fn an_answer_that_was_read_needs_no_abort() {
     let client = engine.connect().await;
     let asked = request(1, 1, PROMPT);
     let answers = [
-        (
-            EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 1, times: TIMES }),
-            Ok(Sent { verified_tokens: 1, times: TIMES }),
-        ),
+        (EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 1 }), Ok(Sent { verified_tokens: 1 })),
         (
             EngineEvent::Failed(FailedEvent { request: R, attempt: A, error: ServeError::engine("stopped") }),
             Err(ServeError::engine("stopped")),

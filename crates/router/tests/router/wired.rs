@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baton_core::{
-    EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, GenerateRequest, PromptTimes, ReservationId,
-    ServeError, TokenRange,
+    EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, GenerateRequest, ReservationId, ServeError,
+    TokenRange,
 };
 use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
 use futures_util::future::BoxFuture;
@@ -171,7 +171,7 @@ impl Engine for Wired {
                 Some(OnRemoteSend::Hang) => std::future::pending().await,
             };
             landing.send_modify(|landing| landing.verified = landing.verified.max(verified_tokens));
-            Ok(Sent { verified_tokens, times: PromptTimes::default() })
+            Ok(Sent { verified_tokens })
         })
     }
 

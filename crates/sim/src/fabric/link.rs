@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use baton_core::{PageId, TokenRange};
+use baton_core::{PageId, PromptTimes, TokenRange};
 use baton_engine::{ExportId, Exported};
 
 use super::fence::Mark;
@@ -51,13 +51,13 @@ struct Pending {
 
 pub(super) enum Job {
     Offer { key: Key, mark: Mark, layer: u32, first_index: usize, pages: Vec<PageId> },
-    Finish { key: Key },
+    Finish { key: Key, times: PromptTimes },
 }
 
 #[derive(Clone)]
 pub(crate) enum Message {
     Offer(Offer),
-    Finish(Key),
+    Finish(Key, PromptTimes),
 }
 
 #[derive(Clone)]
@@ -140,7 +140,7 @@ impl State {
             link.jobs.push_back(job);
             return self.work(id);
         }
-        let (Job::Offer { key, .. } | Job::Finish { key }) = job;
+        let (Job::Offer { key, .. } | Job::Finish { key, .. }) = job;
         if let Some(Pending { export, .. }) = link.pending.remove(&key) {
             let from = link.from;
             self.exported(from, export, Err("the link is closed".to_owned()));
@@ -232,7 +232,7 @@ impl State {
                 self.counts.withheld += 1;
                 self.journal.note(Happening::Withheld(id));
             }
-            Some(Job::Finish { key }) => self.send(id, Message::Finish(key)),
+            Some(Job::Finish { key, times }) => self.send(id, Message::Finish(key, times)),
             None => {}
         }
         self.work(id);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_compute::LayerHook;
-use baton_core::{EngineCounters, PageId, ReservationId, ServeError, TokenId, TokenRange};
+use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
 use baton_engine::{ExportId, HandOff, PageOffer};
 
 use super::fence::Mark;
@@ -110,11 +110,11 @@ impl HandOff for Port {
         })
     }
 
-    fn finish_export(&mut self, id: ExportId) {
+    fn finish_export(&mut self, id: ExportId, times: PromptTimes) {
         let mut state = lock(&self.fabric.0);
         let export = state.nodes.get(&self.process).and_then(|node| node.exports.get(&id));
         if let Some((link, key)) = export.map(|export| (export.link, export.key)) {
-            state.enqueue(link, Job::Finish { key });
+            state.enqueue(link, Job::Finish { key, times });
         }
     }
 

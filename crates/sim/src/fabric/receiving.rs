@@ -1,6 +1,6 @@
 //! The receiving end of a link: blocks are copied, then checked against sum and fence, and only then count.
 
-use baton_core::ReservationId;
+use baton_core::{PromptTimes, ReservationId};
 
 use super::fence::Mark;
 use super::link::{Link, LinkEvent, LinkId, Message, Offer, sum};
@@ -32,19 +32,19 @@ impl State {
             };
             match link.arrived.pop_front() {
                 Some(Message::Offer(offer)) => self.copy(id, to, offer),
-                Some(Message::Finish(key)) => self.finished(id, to, key),
+                Some(Message::Finish(key, times)) => self.finished(id, to, key, times),
                 None => return,
             }
         }
     }
 
-    fn finished(&mut self, id: LinkId, to: ProcessId, key: Key) {
+    fn finished(&mut self, id: LinkId, to: ProcessId, key: Key, times: PromptTimes) {
         let inbox = self.nodes.get(&to).and_then(|node| node.inboxes.get(&key));
         let verified = inbox.map(|inbox| inbox.verified_tokens());
         if verified.is_some() {
             let reservation = key.reservation;
             self.journal.note(Happening::Landed { process: to, reservation });
-            self.tell(to, Letter::Landed(reservation));
+            self.tell(to, Letter::Landed(reservation, times));
         }
         self.answer(id, LinkEvent::Heard(key, verified));
     }
