@@ -1,13 +1,19 @@
 //! What this machine could do at best: the yardsticks for the speed of steps, measured with the same threads and
 //! instructions. A shared machine changes its speed from second to second, so take them beside every measurement.
 
+#[cfg(target_arch = "x86_64")]
+mod tile_products;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+#[cfg(target_arch = "x86_64")]
+use self::tile_products::tile_products;
 use crate::ComputeError;
 use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::region::Floats;
+use crate::cpu::shared::Shared;
 use crate::cpu::team::{Member, Team};
 
 pub struct Ceilings {
@@ -37,9 +43,41 @@ impl Ceilings {
         Ok(flops as f64 / seconds / 1e9)
     }
 
+    /// Products of bf16 on matrix tiles that never touch memory, like [`Ceilings::fma_gflops`]. `None` where there are no tiles.
+    pub fn tile_gflops(&mut self) -> Result<Option<f64>, ComputeError> {
+        if tile_products(1) == 0 {
+            return Ok(None);
+        }
+        let items = ITEMS_PER_MEMBER * self.team.size();
+        let (flops, seconds) = run(&mut self.team, items, |_| tile_products(10_000))?;
+        Ok(Some(flops as f64 / seconds / 1e9))
+    }
+
+    /// Copies of the first half of `bytes` of the memory into the second, over and over, in 10⁹ bytes per second, those that
+    /// are read and those that are written.
+    pub fn copy_gbytes_per_s(&mut self, bytes: usize) -> Result<f64, ComputeError> {
+        let memory = self.memory.as_mut_slice();
+        let half = memory.len().min(bytes / size_of::<f32>()) / 2;
+        let (from, to) = memory.split_at_mut(half);
+        let (from, to) = (&*from, Shared::new(&mut to[..half]));
+        let parts = ITEMS_PER_MEMBER * self.team.size();
+        let part = half / parts;
+        let (mut copied, mut seconds) = (0, 0.0);
+        while copied < LEAST_BYTES {
+            let once = run(&mut self.team, parts, |item| {
+                let values = item * part..(item + 1) * part;
+                // SAFETY: this part is this item's alone.
+                unsafe { to.slice_mut(values.clone()) }.copy_from_slice(&from[values]);
+                2 * part * size_of::<f32>()
+            })?;
+            copied += once.0.max(1);
+            seconds += once.1;
+        }
+        Ok(copied as f64 / seconds / 1e9)
+    }
+
     /// Reads of the first `bytes` of the memory, over and over, in 10⁹ bytes per second: caches if they fit, else DRAM.
     pub fn read_gbytes_per_s(&mut self, bytes: usize) -> Result<f64, ComputeError> {
-        const LEAST_BYTES: usize = 256 << 20;
         let memory = self.memory.as_slice();
         let memory = &memory[..memory.len().min(bytes / size_of::<f32>())];
         let parts = ITEMS_PER_MEMBER * self.team.size();
@@ -53,6 +91,8 @@ impl Ceilings {
     }
 }
 
+/// That a measurement of memory moves: some milliseconds.
+const LEAST_BYTES: usize = 256 << 20;
 /// Handed out like those of a step, so that both see the same share of a busy machine.
 const ITEMS_PER_MEMBER: usize = 20;
 
@@ -66,6 +106,11 @@ fn run(team: &mut Team, items: usize, work: impl Fn(usize) -> usize + Sync) -> R
         })
     })?;
     Ok((total.into_inner(), started.elapsed().as_secs_f64()))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tile_products(_rounds: usize) -> usize {
+    0
 }
 
 struct FmaLoop {
@@ -131,5 +176,10 @@ mod tests {
         let mut ceilings = Ceilings::new(2, None, 8 << 20).unwrap();
         let (flops, bytes) = (ceilings.fma_gflops().unwrap(), ceilings.read_gbytes_per_s(8 << 20).unwrap());
         assert!((0.01..1e6).contains(&flops) && (0.01..1e5).contains(&bytes), "{flops} GFLOP/s, {bytes} GB/s");
+        let copied = ceilings.copy_gbytes_per_s(8 << 20).unwrap();
+        assert!((0.01..1e5).contains(&copied), "{copied} GB/s");
+        if let Some(tiles) = ceilings.tile_gflops().unwrap() {
+            assert!(tiles > flops, "tiles that are slower than vectors: {tiles} and {flops} GFLOP/s");
+        }
     }
 }

@@ -8,7 +8,7 @@ mod arithmetic;
 mod attention;
 mod batch;
 mod chain;
-mod decoder;
+pub(crate) mod decoder;
 mod element;
 mod entry;
 mod flush;
@@ -18,22 +18,22 @@ pub(crate) mod isa;
 mod kv;
 pub(crate) mod lanes;
 mod math;
-mod norm;
+pub(crate) mod norm;
 mod pairs;
 pub(crate) mod region;
 mod rope;
 mod rows;
 mod sampling;
 mod shards;
-mod shared;
+pub(crate) mod shared;
 mod slots;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 mod ticket;
 #[cfg(target_arch = "x86_64")]
-mod tiles;
-mod weights;
+pub(crate) mod tiles;
+pub(crate) mod weights;
 mod workspace;
 
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ pub use self::isa::Isa;
 pub use self::weights::Progress;
 
 use self::batch::Batch;
-use self::decoder::{Decode, Decoder, DecoderSizes};
+use self::decoder::{Decode, Decoder, DecoderSizes, PhaseClock, Watchers};
 use self::sampling::{RowResult, Sampling, write_output};
 use self::shards::Shards;
 use self::slots::Slots;
@@ -169,6 +169,24 @@ impl CpuBackend {
         self.isa
     }
 
+    /// A step whose phases are timed as well.
+    pub(crate) fn submit_timed(&mut self, plan: &StepPlan, clock: Option<&PhaseClock>) -> Result<Ticket, ComputeError> {
+        self.slots.admit(plan)?;
+        self.batch.resolve(plan, &self.slots, &self.spec)?;
+        let mut output = self.spare.pop().unwrap_or_default();
+        output.clear();
+        if !self.batch.rows.is_empty() {
+            let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
+            let watchers = Watchers { on_layer: plan.on_layer.as_ref(), clock };
+            self.decoder.step(&self.batch, &sampling, watchers)?;
+            write_output(&self.batch, &mut self.results, &mut output);
+        }
+        self.slots.release(plan)?;
+        self.submitted += 1;
+        self.done.push_back((self.submitted, output));
+        Ok(Ticket(self.submitted))
+    }
+
     /// Digest of a page's first `tokens` tokens in canonical order: equal wherever they were computed or how.
     pub fn page_digest(&self, page: PageId, layers: Range<usize>, tokens: usize) -> [u8; 32] {
         let mut bytes = Vec::new();
@@ -202,19 +220,7 @@ impl Backend for CpuBackend {
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
-        self.slots.admit(plan)?;
-        self.batch.resolve(plan, &self.slots, &self.spec)?;
-        let mut output = self.spare.pop().unwrap_or_default();
-        output.clear();
-        if !self.batch.rows.is_empty() {
-            let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
-            self.decoder.step(&self.batch, &sampling, plan.on_layer.as_ref())?;
-            write_output(&self.batch, &mut self.results, &mut output);
-        }
-        self.slots.release(plan)?;
-        self.submitted += 1;
-        self.done.push_back((self.submitted, output));
-        Ok(Ticket(self.submitted))
+        self.submit_timed(plan, None)
     }
 
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {

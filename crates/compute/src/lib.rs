@@ -5,6 +5,7 @@
 mod backend;
 mod ceilings;
 mod cpu;
+pub mod measure;
 mod plan;
 mod sample;
 

@@ -3,6 +3,7 @@
 mod append;
 mod gathered;
 mod head_norm;
+mod phases;
 mod step;
 
 use std::ops::Range;
@@ -12,6 +13,8 @@ use baton_core::PageId;
 use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
+pub use self::phases::Phase;
+pub(crate) use self::phases::PhaseClock;
 use self::step::Step;
 use super::arithmetic::Waiting;
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
@@ -32,9 +35,16 @@ pub(crate) trait LogitsSink: Sync {
     fn take(&self, wanted: usize, logits: &mut [f32], member: usize);
 }
 
+/// Who is told how far a step is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Watchers<'a> {
+    pub(crate) on_layer: Option<&'a LayerHook>,
+    pub(crate) clock: Option<&'a PhaseClock>,
+}
+
 /// A model ready to run, whatever its weights and KV are stored as.
 pub(crate) trait Decode: Send {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError>;
+    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError>;
 
     /// Storage and order of sums, as they appear in a `numerics_id`.
     fn numerics(&self) -> String;
@@ -101,7 +111,7 @@ impl<E: BlockProducts> Decoder<E> {
 }
 
 impl<E: BlockProducts> Decode for Decoder<E> {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, on_layer: Option<&LayerHook>) -> Result<(), ComputeError> {
+    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         self.attention.cut(batch, shard_members);
         let (workspace, rows) = (&mut self.workspace, batch.rows.len());
@@ -119,7 +129,8 @@ impl<E: BlockProducts> Decode for Decoder<E> {
             attention: &self.attention,
             partials: workspace.partials.share(),
             sink,
-            on_layer,
+            on_layer: watchers.on_layer,
+            clock: watchers.clock,
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),
             qkv: Shared::new(workspace.qkv.as_mut_slice()),

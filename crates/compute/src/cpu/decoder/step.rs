@@ -7,6 +7,7 @@ use baton_model::DecoderSpec;
 use super::LogitsSink;
 use super::append::Append;
 use super::head_norm::norm_head;
+use super::phases::{Phase, PhaseClock};
 use crate::LayerHook;
 use crate::cpu::arithmetic::{Packed, Waiting};
 use crate::cpu::attention::{Attention, AttentionCut, BlockProducts, Partials};
@@ -42,6 +43,7 @@ pub(super) struct Step<'a, E: BlockProducts> {
     pub(super) partials: Partials<'a>,
     pub(super) sink: &'a dyn LogitsSink,
     pub(super) on_layer: Option<&'a LayerHook>,
+    pub(super) clock: Option<&'a PhaseClock>,
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
     pub(super) qkv: Shared<'a, f32>,
@@ -55,32 +57,50 @@ pub(super) struct Step<'a, E: BlockProducts> {
 impl<'a, E: BlockProducts> Step<'a, E> {
     pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
         self.embed(member)?;
+        self.done(Phase::Embed, 0);
         for (index, layer) in self.weights.layers.iter().enumerate() {
             self.attention_layer(member, index, layer)?;
-            self.feed_forward(member, layer)?;
+            self.feed_forward(member, index, layer)?;
         }
-        self.logits(member)
+        self.logits(member)?;
+        self.done(Phase::Logits, self.weights.layers.len().saturating_sub(1));
+        Ok(())
+    }
+
+    /// Whoever measures is told which phase has ended.
+    fn done(&self, phase: Phase, layer: usize) {
+        if let Some(clock) = self.clock {
+            clock.done(phase, layer);
+        }
     }
 
     fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
         let Widths { hidden, qkv, .. } = self.widths;
         let x = Rows::Normed(self.normed(&layer.attention_norm));
         self.project(member, x, &layer.qkv, Output::Store { y: self.qkv, stride: qkv })?;
+        self.done(Phase::Qkv, index);
         self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
+        self.done(Phase::StoreKv, index);
         if let (Some(hook), 0) = (self.on_layer, member.index()) {
             hook.layer_done(index as u32);
         }
         self.attend(member, index)?;
+        self.done(Phase::Attention, index);
         let residual = Output::AddTo { y: self.hidden, stride: hidden };
-        self.project(member, Rows::Waiting(self.attended), &layer.o, residual)
+        self.project(member, Rows::Waiting(self.attended), &layer.o, residual)?;
+        self.done(Phase::Output, index);
+        Ok(())
     }
 
-    fn feed_forward(&self, member: &Member<'_>, layer: &'a Layer<E>) -> Result<(), Stopped> {
+    fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
         let x = Rows::Normed(self.normed(&layer.ffn_norm));
         self.project(member, x, &layer.gate_up, Output::Gated(self.gated))?;
+        self.done(Phase::GateUp, index);
         let residual = Output::AddTo { y: self.hidden, stride: self.widths.hidden };
-        self.project(member, Rows::Waiting(self.gated), &layer.down, residual)
+        self.project(member, Rows::Waiting(self.gated), &layer.down, residual)?;
+        self.done(Phase::Down, index);
+        Ok(())
     }
 
     fn embed(&self, member: &Member<'_>) -> Result<(), Stopped> {
