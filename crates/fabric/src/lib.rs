@@ -16,6 +16,7 @@ mod fence;
 mod inbox;
 mod layout;
 mod link;
+pub mod measure;
 mod pace;
 mod pool;
 mod receiver;

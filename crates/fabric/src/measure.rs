@@ -1,0 +1,150 @@
+//! Speed of hand-offs, beside what they are made of: copying memory, and tcp to the same machine.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
+
+use crate::{Delivered, FabricError, KvLayout, KvPool, PageOrder, Receiver, Sender, Transport};
+
+/// Two pools of a Llama with 1B parameters, and what moves the pages of one into the other. Every call moves all of them, so
+/// that no cache holds them.
+pub struct HandOffs {
+    from: Arc<KvPool>,
+    to: Arc<KvPool>,
+    shm: Pair,
+    tcp: Pair,
+}
+
+/// Tokens that a prefill offers at once.
+const CHUNK_PAGES: usize = 512 / PAGE_TOKENS;
+
+impl HandOffs {
+    /// 1 MiB per page, in each of both pools.
+    pub fn new(pages: u32) -> Result<Self, FabricError> {
+        let layout = KvLayout { order: PageOrder::PairsBf16, layers: 16, kv_heads: 8, head_dim: 64 };
+        let pool = || KvPool::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
+        let (from, to) = (pool()?, pool()?);
+        for shard in from.shards().iter().chain(to.shards()) {
+            // SAFETY: touches every byte of a region that nobody else uses yet.
+            unsafe { std::slice::from_raw_parts_mut(shard.region.base().as_ptr(), shard.region.bytes()) }.fill(7);
+        }
+        let (shm, tcp) = (Pair::new(&from, &to, true)?, Pair::new(&from, &to, false)?);
+        Ok(Self { from, to, shm, tcp })
+    }
+
+    /// That one call moves.
+    pub fn bytes(&self) -> usize {
+        self.from.layout().page_bytes() * self.from.pages() as usize
+    }
+
+    /// One thread copies block by block.
+    pub fn memcpy(&self) -> Duration {
+        let started = Instant::now();
+        for (from, to) in blocks(&self.from).zip(blocks(&self.to)) {
+            // SAFETY: blocks of two different pools, which no hand-off uses now.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, block_bytes(&self.from)) };
+        }
+        started.elapsed()
+    }
+
+    /// From one thread to another, block by block, without a look at what arrives.
+    pub fn loopback(&self) -> Result<Duration, FabricError> {
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
+        let address = listener.local_addr().map_err(FabricError::Connect)?;
+        let (source, block) = (Arc::clone(&self.from), block_bytes(&self.from));
+        let writer = std::thread::spawn(move || {
+            let mut stream = TcpStream::connect(address)?;
+            blocks(&source).try_for_each(|pointer| {
+                // SAFETY: a block of a live pool that nobody writes.
+                stream.write_all(unsafe { std::slice::from_raw_parts(pointer, block) })
+            })
+        });
+        let (mut stream, _) = listener.accept().map_err(FabricError::Connect)?;
+        let mut buffer = vec![0; block];
+        let started = Instant::now();
+        for _ in blocks(&self.from) {
+            stream.read_exact(&mut buffer).map_err(FabricError::Connect)?;
+        }
+        let time = started.elapsed();
+        let written = writer.join().map_err(|_| FabricError::Broken("the writer failed".to_owned()))?;
+        written.map_err(FabricError::Connect)?;
+        Ok(time)
+    }
+
+    /// Checksummed, offered, copied and verified.
+    pub fn over(&self, transport: Transport) -> Result<Duration, FabricError> {
+        match transport {
+            Transport::Shm => self.shm.hand_off(&self.from),
+            Transport::Tcp => self.tcp.hand_off(&self.from),
+        }
+    }
+}
+
+fn block_bytes(pool: &KvPool) -> usize {
+    pool.shards()[0].layout.block_bytes()
+}
+
+fn blocks(pool: &KvPool) -> impl Iterator<Item = *mut u8> {
+    let pages = pool.pages();
+    (0..pool.layout().layers)
+        .flat_map(move |layer| (0..pages).map(move |page| pool.shards()[0].block(layer, PageId(page))))
+}
+
+/// A sending and a receiving engine.
+struct Pair {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Pair {
+    fn new(from: &Arc<KvPool>, to: &Arc<KvPool>, shm: bool) -> Result<Self, FabricError> {
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
+        let receiver = Receiver::start(listener, to.clone(), "x".into(), shm, Arc::default(), |_| ())?;
+        Ok(Self { sender: Sender::new(from.clone(), "x".into(), shm, Arc::default())?, receiver })
+    }
+
+    /// All pages, layer by layer in chunks, as a prefill would offer them.
+    fn hand_off(&self, from: &KvPool) -> Result<Duration, FabricError> {
+        let pages: Vec<PageId> = (0..from.pages()).map(PageId).collect();
+        let target = self.receiver.expect(1, 0, from.pages() * PAGE_TOKENS as u32, pages.clone())?;
+        let (tell, outcome) = channel();
+        let export = self.sender.begin(&target, move |delivered| tell.send(delivered).unwrap_or(()))?;
+        let started = Instant::now();
+        for (at, chunk) in pages.chunks(CHUNK_PAGES).enumerate() {
+            for layer in 0..from.layout().layers {
+                export.layer_done(layer, (at * CHUNK_PAGES) as u32, chunk, true);
+            }
+        }
+        export.finish(PromptTimes::default());
+        let delivered = outcome.recv().map_err(|_| FabricError::Broken("no outcome".to_owned()))?;
+        let time = started.elapsed();
+        self.receiver.revoke(&target);
+        match delivered {
+            Ok(Delivered { verified_pages, damaged: false }) if verified_pages == from.pages() => Ok(time),
+            Ok(other) => Err(FabricError::Broken(format!("not all pages were verified: {other:?}"))),
+            Err(message) => Err(FabricError::Broken(message)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_pages_arrive_every_way() {
+        let hand_offs = HandOffs::new(20).unwrap();
+        assert_eq!(hand_offs.bytes(), 20 << 20);
+        assert!(!hand_offs.memcpy().is_zero());
+        assert!(!hand_offs.loopback().unwrap().is_zero());
+        for transport in [Transport::Shm, Transport::Tcp] {
+            // Twice: pages are free for the next hand-off.
+            assert!(!hand_offs.over(transport).unwrap().is_zero());
+            assert!(!hand_offs.over(transport).unwrap().is_zero());
+        }
+    }
+}
