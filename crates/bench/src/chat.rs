@@ -45,8 +45,7 @@ pub struct ChatOptions {
     temperature: Option<f32>,
 }
 
-const HELP: &str = "\
-  /clear    begin anew
+const HELP: &str = "  /clear    begin anew
   /retry    another answer to the last question
   /help     this
   /exit     leave, as Ctrl-D does; Ctrl-C stops an answer";
@@ -172,8 +171,8 @@ impl Talk {
                 self.history.pop_if(|message| message.role == "assistant");
                 (!self.history.is_empty()).then_some(Command::Answer)
             }
-            unknown if unknown.starts_with('/') && !unknown.contains(' ') => {
-                println!("{unknown} is no command:\n{HELP}");
+            text if is_command(text) => {
+                println!("{} is no command:\n{HELP}", text.split(' ').next().unwrap_or(text));
                 None
             }
             text => {
@@ -244,6 +243,12 @@ fn speed(first: std::time::Duration, rest: std::time::Duration, tokens: u64) -> 
     text
 }
 
+/// `/word`, alone or before something else; a path has more slashes.
+fn is_command(line: &str) -> bool {
+    let word = line.split(' ').next().and_then(|word| word.strip_prefix('/'));
+    word.is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
+}
+
 fn dim(text: &str) -> String {
     if stdout().is_terminal() { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
 }
@@ -272,5 +277,24 @@ fn read_lines() -> mpsc::Receiver<String> {
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_words() {
+        for (line, expected) in [
+            ("/clear", true),
+            ("/system You are a pirate.", true),
+            ("/etc/hosts holds what?", false),
+            ("/ is division", false),
+            ("a / b", false),
+            ("", false),
+        ] {
+            assert_eq!(is_command(line), expected, "{line}");
+        }
     }
 }

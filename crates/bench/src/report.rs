@@ -10,15 +10,28 @@ mod timeline;
 
 pub(crate) use file::{RunFile, ServerCard};
 
+use std::path::PathBuf;
+
 use crate::error::BenchError;
 use crate::options::ReportOptions;
 
 /// `baton bench report`
 pub(crate) fn report(options: &ReportOptions) -> Result<(), BenchError> {
-    let runs = options.files.iter().map(|path| RunFile::load(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut runs = options.files.iter().map(|path| RunFile::load(path)).collect::<Result<Vec<_>, _>>()?;
+    tell_apart(&mut runs, &options.files);
     print!("{}", table::text(&runs));
     match &options.html {
         Some(path) => page::save(path, &runs),
         None => Ok(()),
+    }
+}
+
+/// Runs of one server that nobody labelled all have its name: then the names of their files are better ones.
+fn tell_apart(runs: &mut [RunFile], files: &[PathBuf]) {
+    let labels: Vec<_> = runs.iter().map(|run| run.label.clone()).collect();
+    for (run, file) in runs.iter_mut().zip(files) {
+        if labels.iter().filter(|label| **label == run.label).count() > 1 {
+            run.label = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        }
     }
 }

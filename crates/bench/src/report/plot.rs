@@ -4,6 +4,7 @@
 //! [`hover.js`]: ../../../src/report/hover.js
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -68,6 +69,10 @@ struct HoverLine<'a> {
 /// Coordinates of the SVG go from 0 to this in both directions.
 pub(crate) const SIDE: f64 = 1000.0;
 
+/// What a mark's name covers of the plot.
+const MARK_WIDTH: f64 = 0.3;
+const MARK_HEIGHT: f64 = 0.15;
+
 impl Plot {
     pub(crate) fn html(&self) -> String {
         let mut lines = grid(&self.x, &self.y);
@@ -79,8 +84,8 @@ impl Plot {
         for mark in &self.marks {
             let at = self.x.at(mark.at);
             let side = if at > 0.6 { "left" } else { "right" };
-            // Where the curve of a distribution is not.
-            let edge = if self.y.unit == "%" { "low" } else { "high" };
+            let span = if at > 0.6 { at - MARK_WIDTH..at } else { at..at + MARK_WIDTH };
+            let edge = if self.is_free_at_the_top(&span) { "high" } else { "low" };
             put(&mut lines, format_args!("<path class=\"mark\" d=\"M{0:.1} 0V{SIDE}\"/>", at * SIDE));
             put(
                 &mut labels,
@@ -92,6 +97,12 @@ impl Plot {
             );
         }
         figure(self.id, self.title, &self.y, &self.x, &lines, &labels, &self.legend(), &script_json(&self.hover()))
+    }
+
+    /// Whether no line passes there below the upper edge.
+    fn is_free_at_the_top(&self, span: &Range<f64>) -> bool {
+        let is_there = |&(x, y): &(f64, f64)| span.contains(&self.x.at(x)) && self.y.at(y) > 1.0 - MARK_HEIGHT;
+        !self.lines.iter().flat_map(|line| &line.points).any(is_there)
     }
 
     fn path(&self, line: &Line) -> String {
@@ -256,6 +267,14 @@ mod tests {
         assert!(html.contains("<path class=\"mark\" d=\"M500.0 0V1000\"/>"));
         assert!(html.contains("A &amp; B") && html.contains("time, s") && html.contains("share, %"));
         assert_eq!(html.matches("</script>").count(), 1, "names cannot end the script");
+    }
+
+    #[test]
+    fn names_of_marks_stay_clear_of_lines() {
+        let html = |at| Plot { marks: vec![Mark { at, name: "limit".into() }], ..plot(Style::Line) }.html();
+        assert!(html(0.5).contains("mark right high"));
+        assert!(html(4.0).contains("mark right low"), "the line peaks at 5");
+        assert!(html(9.5).contains("mark left high"));
     }
 
     #[test]

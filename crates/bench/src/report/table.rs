@@ -140,9 +140,7 @@ pub(crate) fn facts(run: &RunFile) -> Vec<(&'static str, String)> {
             facts.push(("goodput", format!("{} requests/s is the highest rate at which {share}", digits(rate))));
         }
     }
-    facts.extend(
-        summary.errors.iter().map(|error| ("error", format!("{}× {}: {}", error.count, error.kind, error.example))),
-    );
+    facts.extend(summary.errors.iter().map(|error| ("error", format!("{}× {}", error.count, error.example))));
     facts.extend(run.notes.iter().map(|note| ("note", note.clone())));
     facts
 }
@@ -187,7 +185,7 @@ fn comparison(runs: &[RunFile]) -> String {
     }
     for run in runs {
         for error in &run.summary.errors {
-            let _ = writeln!(out, "{}: {}× {}: {}", run.label, error.count, error.kind, error.example);
+            let _ = writeln!(out, "{}: {}× {}", run.label, error.count, error.example);
         }
     }
     out
