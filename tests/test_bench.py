@@ -16,8 +16,8 @@ PLOTS = ["ttft", "tpot", "itl", "e2e", "throughput", "requests", "inflight", "la
 BROWSER = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome", "chrome"])), None)
 
 
-def run(*arguments, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+def run(*arguments, timeout=120, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, **options)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +159,38 @@ def command_line(pid: str) -> str:
 def test_a_server_that_does_not_start(tmp_path):
     done = run("bench", "compare", "--a", "echo sorry; exit 3", "--b", "true", "--requests", 5)
     assert done.returncode == 1 and "exit status: 3" in done.stderr and "| sorry" in done.stderr, done.stderr
+
+
+def test_parts_are_measured_beside_their_ceilings(tmp_path):
+    saved = tmp_path / "micro.json"
+    done = run("bench", "micro", "--rounds", 2, "--json", saved, timeout=300)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(saved.read_text())
+    sections = {section["name"]: section for section in result["sections"]}
+    assert list(sections) == ["kernels", "handoff", "router"]
+    for section in sections.values():
+        assert section["title"] in done.stdout
+        for row in section["rows"]:
+            cells = dict(zip((column["name"] for column in section["columns"]), row["values"]))
+            assert any(cells.values()), row
+            for cell in filter(None, cells.values()):
+                assert 0 <= cell["least"] <= cell["median"] <= cell["most"], row
+                assert len(cell["values"]) >= 2, row
+            if "of" in row:
+                # A ceiling is not measured at the very same moment.
+                assert 0 < cells["share"]["median"] < 1.3, row
+                assert re.search(rf"^{re.escape(row['name'])}.* \d+ % .* of {row['of']}$", done.stdout, re.M), done.stdout
+    shares = [row["name"] for row in sections["kernels"]["rows"] if "of" in row]
+    assert {"prefill 512: GEMM gate, up", "decode ×1: GEMM down", "prefill 512: attention", "decode ×32: attention", "RMSNorm of 512 rows"} <= set(shares)
+    assert [row["of"] for row in sections["handoff"]["rows"] if "of" in row] == ["memcpy", "loopback tcp"]
+    alone, routed, handed = sections["router"]["rows"]
+    assert alone["values"][3] is None and routed["values"][3]["median"] > 0 and handed["values"][3]["median"] > 0
+
+
+def test_only_what_was_asked_for_is_measured():
+    done = run("bench", "micro", "--rounds", 1, "--only", "handoff")
+    assert done.returncode == 0 and "over tcp" in done.stdout, done.stderr
+    assert "GEMM" not in done.stdout and "router" not in done.stdout, done.stdout
 
 
 def test_a_chat(baton):

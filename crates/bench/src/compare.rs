@@ -2,8 +2,6 @@
 //! changes its speed from minute to minute; neighbours in time meet the same machine, so ratios are taken within a round.
 
 mod bootstrap;
-mod process;
-mod session;
 mod table;
 
 use std::path::Path;
@@ -15,11 +13,11 @@ use crate::error::BenchError;
 use crate::limits::raise_open_files;
 use crate::options::CompareOptions;
 use crate::plan::Plan;
+use crate::process::{self, Process};
 use crate::report::table::HEADLINES;
 use crate::report::{RunFile, page};
 use crate::serve::Measuring;
 use crate::summary::Summary;
-use process::Process;
 use table::Row;
 
 pub(crate) async fn compare(options: &CompareOptions) -> Result<(), BenchError> {

@@ -11,6 +11,8 @@
 //!                    record → summary, series, goodput → report: table, file, page
 //! ```
 //!
+//! `micro` measures parts of Baton by themselves instead: kernels, the hand-off of KV, the router.
+//!
 //! Latencies count from the time at which a request should have been sent, so a slow server, or a slow client, cannot hide
 //! itself by holding up what comes after.
 
@@ -24,9 +26,11 @@ mod exchange;
 mod goodput;
 mod limits;
 mod live;
+mod micro;
 mod options;
 mod plan;
 mod probe;
+mod process;
 mod quantity;
 mod random;
 mod record;
@@ -35,6 +39,7 @@ mod run;
 mod schedule;
 mod series;
 mod serve;
+mod spread;
 mod sse;
 mod summary;
 mod target;
@@ -51,5 +56,6 @@ pub async fn run(command: &BenchCommand) -> Result<(), BenchError> {
         BenchCommand::Serve(options) => serve::serve(options).await,
         BenchCommand::Compare(options) => compare::compare(options).await,
         BenchCommand::Report(options) => report::report(options),
+        BenchCommand::Micro(options) => micro::micro(options).await,
     }
 }

@@ -33,6 +33,12 @@ A command that is a URL is a server that already runs.")]
     #[command(after_help = "Example:
   baton bench report before.json after.json --html comparison.html")]
     Report(ReportOptions),
+
+    /// Measure parts of Baton on this machine, each beside what the machine could do at the same moment
+    #[command(after_help = "Examples:
+  baton bench micro                          kernels, hand-off of KV and router, in about a minute
+  baton bench micro --only kernels --rounds 15 --json kernels.json")]
+    Micro(MicroOptions),
 }
 
 #[derive(Args, Debug)]
@@ -255,6 +261,35 @@ pub struct ReportOptions {
     /// Save a page with plots
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct MicroOptions {
+    /// What to measure, separated by commas [default: all]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub(crate) only: Vec<MicroPart>,
+
+    /// How often everything is measured, in turns
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub(crate) rounds: u32,
+
+    /// Compute threads of the kernels [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub(crate) threads: Option<u32>,
+
+    /// Save the result
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MicroPart {
+    /// Matrix products, attention and norms, beside arithmetic and memory at their fastest
+    Kernels,
+    /// KV from one engine to another, beside memcpy and loopback tcp
+    Handoff,
+    /// Requests through the router, beside the same mock engines without it
+    Router,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

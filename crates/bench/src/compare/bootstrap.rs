@@ -2,6 +2,7 @@
 //! is the answer (Efron 1979).
 
 use crate::random::Random;
+use crate::spread::median;
 
 const RESAMPLES: usize = 10_000;
 
@@ -26,22 +27,9 @@ impl Estimate {
     }
 }
 
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let (middle, last) = (values.len() / 2, values.len().checked_sub(1)?);
-    Some(if last % 2 == 0 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
 
     #[test]
     fn intervals_hold_the_truth_about_as_often_as_they_say() {

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::HEADLINES;
-use super::bootstrap::{Estimate, median};
+use super::bootstrap::Estimate;
 use crate::report::RunFile;
 use crate::report::page::{escape, verdict};
+use crate::spread::Spread;
 use crate::units::digits;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -17,22 +18,6 @@ pub(super) struct Row {
     pub(super) servers: Vec<Spread>,
     /// Of each server but the first: the median of its rounds' ratios.
     pub(super) ratios: Vec<Option<Estimate>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Option<Self> {
-        let median = median(values.to_vec())?;
-        let (least, most) =
-            values.iter().fold((f64::INFINITY, 0.0f64), |(least, most), value| (least.min(*value), most.max(*value)));
-        Some(Self { median, least, most })
-    }
 }
 
 /// One row per number that every run has.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Session(pub(super) u32);
+pub(crate) struct Session(pub(crate) u32);
 
 /// What `/proc/PID/stat` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,13 +15,13 @@ struct Stat {
 
 impl Session {
     /// Used by all of them so far.
-    pub(super) fn cpu(self) -> Duration {
+    pub(crate) fn cpu(self) -> Duration {
         let ticks: u64 = self.members().map(|(_, stat)| stat.cpu_ticks).sum();
         Duration::from_secs_f64(ticks as f64 / ticks_per_s())
     }
 
     #[allow(unsafe_code, reason = "processes can only be signalled by a system call")]
-    pub(super) fn signal(self, signal: i32) {
+    pub(crate) fn signal(self, signal: i32) {
         for (pid, _) in self.members() {
             // SAFETY: kill has no memory effects. A process that has ended meanwhile makes it fail.
             unsafe { libc::kill(pid, signal) };

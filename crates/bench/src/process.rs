@@ -1,4 +1,6 @@
-//! A server that is started for one measurement.
+//! A server that is started for a measurement.
+
+mod session;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, TcpListener};
@@ -8,32 +10,36 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::session::Session;
+pub(crate) use self::session::Session;
+
 use crate::client::Client;
 use crate::error::BenchError;
 use crate::plan::Plan;
 use crate::probe::Server;
 
 /// In a command: a port that is free.
-pub(super) const PORT: &str = "{port}";
+pub(crate) const PORT: &str = "{port}";
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// A server that takes longer to stop is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 const LOG_LINES: usize = 30;
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Dropping it kills the server, and all it has started.
-pub(super) struct Process {
-    pub(super) port: u16,
+pub(crate) struct Process {
+    pub(crate) port: u16,
     child: Mutex<Child>,
-    pub(super) session: Session,
+    pub(crate) session: Session,
     log: Arc<Mutex<VecDeque<String>>>,
+    readers: Mutex<[Option<JoinHandle<()>>; 2]>,
 }
 
 impl Process {
     /// Must be called by a thread that lives as long as the process: when that thread ends, the server is killed.
-    pub(super) fn start(command: &str) -> Result<Self, BenchError> {
+    pub(crate) fn start(command: &str) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::System(format!("cannot start `{command}`: {error}"));
         let port = free_port().map_err(failed)?;
         let mut shell = Command::new("sh");
@@ -42,12 +48,10 @@ impl Process {
         in_a_session_of_its_own(&mut shell);
         let mut child = shell.spawn().map_err(failed)?;
         let log = Arc::default();
-        if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
-            tokio::spawn(keep_lines(out, Arc::clone(&log)));
-            tokio::spawn(keep_lines(err, Arc::clone(&log)));
-        }
+        let out = child.stdout.take().map(|out| tokio::spawn(keep_lines(out, Arc::clone(&log))));
+        let err = child.stderr.take().map(|err| tokio::spawn(keep_lines(err, Arc::clone(&log))));
         let session = Session(child.id().ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
-        Ok(Self { port, session, child: Mutex::new(child), log })
+        Ok(Self { port, session, child: Mutex::new(child), log, readers: Mutex::new([out, err]) })
     }
 
     /// How it ended, if it did.
@@ -56,12 +60,22 @@ impl Process {
         status.ok().flatten().map(|status| status.to_string())
     }
 
+    /// When it has ended: pipes may still hold some of what it said.
+    async fn last_words(&self) -> String {
+        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        for reader in readers.into_iter().flatten() {
+            // Whatever it has started may keep them open.
+            let _ = timeout(LAST_WORDS_TIMEOUT, reader).await;
+        }
+        self.log_tail()
+    }
+
     fn log_tail(&self) -> String {
         let lines = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().fold(String::new(), |text, line| text + "\n  | " + line)
     }
 
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.session.signal(libc::SIGTERM);
         let ended = async {
             while self.ended().is_none() {
@@ -80,7 +94,7 @@ impl Drop for Process {
 }
 
 /// Waits until the server answers a request.
-pub(super) async fn ready(
+pub(crate) async fn ready(
     plan: &Plan,
     client: &Arc<Client>,
     process: Option<&Process>,
@@ -94,7 +108,7 @@ pub(super) async fn ready(
         };
         let ended = process.and_then(|process| process.ended().map(|status| (process, status)));
         if let Some((process, status)) = ended {
-            let message = format!("the server ended with {status}{}", process.log_tail());
+            let message = format!("the server ended with {status}{}", process.last_words().await);
             return Err(BenchError::Server { url: client.target.to_string(), message });
         }
         if began.elapsed() >= patience {
