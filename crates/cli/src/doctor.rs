@@ -49,12 +49,14 @@ fn memory() {
 /// What no kernel can exceed, with all cores.
 fn ceilings() -> Result<(), Failure> {
     let mut ceilings = Ceilings::new(machine::cores(), None, MEASURED_BYTES).map_err(Failure::ours)?;
-    let (mut gflops, mut gbytes_per_s) = (0f64, 0f64);
+    let (mut gflops, mut tile_gflops, mut gbytes_per_s) = (0f64, 0f64, 0f64);
     for _ in 0..MEASUREMENTS {
         gflops = gflops.max(ceilings.fma_gflops().map_err(Failure::ours)?);
+        tile_gflops = tile_gflops.max(ceilings.tile_gflops().map_err(Failure::ours)?.unwrap_or(0.0));
         gbytes_per_s = gbytes_per_s.max(ceilings.read_gbytes_per_s(MEASURED_BYTES).map_err(Failure::ours)?);
     }
-    line("measured", format!("{gflops:.0} GFLOP/s of f32 FMA, {gbytes_per_s:.1} GB/s read from memory"));
+    let tiles = if tile_gflops > 0.0 { format!(", {tile_gflops:.0} of bf16 on tiles") } else { String::new() };
+    line("measured", format!("{gflops:.0} GFLOP/s of f32 FMA{tiles}, {gbytes_per_s:.1} GB/s read from memory"));
     Ok(())
 }
 
