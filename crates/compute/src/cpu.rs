@@ -20,6 +20,7 @@ pub(crate) mod lanes;
 mod math;
 pub(crate) mod norm;
 mod pairs;
+mod quant;
 pub(crate) mod region;
 mod rope;
 mod rows;

@@ -42,8 +42,8 @@ pub(crate) trait Arithmetic: Element {
 
 /// A member's own rows, packed as a product reads them.
 pub(crate) trait Packed: Send + Sized {
-    /// For steps of up to `max_rows` rows of `depth` k.
-    fn new(max_rows: usize, depth: usize) -> Result<Self, ComputeError>;
+    /// For steps of up to `max_rows` rows of `depth` k; rows that others have packed are up to `max_depth` deep.
+    fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, ComputeError>;
 
     /// Forgets the rows of the phase before.
     fn clear(&mut self);

@@ -16,6 +16,8 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     const NAME: &'static str;
     /// Panels of a matrix are filled up with zeros to a multiple of so many k.
     const DEPTH_STEP: usize;
+    /// Whether matrices may be kept as [cells](super::quant).
+    const CELLS: bool;
     /// The order of a KV page in terms of the fabric.
     const PAGE_ORDER: PageOrder;
 
@@ -47,6 +49,7 @@ pub(crate) const fn pair_stride(width: usize) -> usize {
 impl Element for f32 {
     const NAME: &'static str = "f32";
     const DEPTH_STEP: usize = 2;
+    const CELLS: bool = false;
     const PAGE_ORDER: PageOrder = PageOrder::PlainF32;
 
     #[inline(always)]
@@ -81,6 +84,7 @@ impl Element for f32 {
 impl Element for bf16 {
     const NAME: &'static str = "bf16";
     const DEPTH_STEP: usize = BLOCK_DEPTH;
+    const CELLS: bool = true;
     const PAGE_ORDER: PageOrder = PageOrder::PairsBf16;
 
     #[inline(always)]

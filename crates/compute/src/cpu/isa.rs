@@ -38,7 +38,8 @@ impl Isa {
         let mut available = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx2 =
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
             let avx512 = avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
             if avx512 && is_x86_feature_detected!("avx512bf16") && tiles::available() {
                 available.push(Self::Amx);

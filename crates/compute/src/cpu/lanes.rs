@@ -30,6 +30,8 @@ pub(crate) trait Lanes: Copy {
     const ACCUMULATORS: usize;
     /// Whether products of bf16 may use [tile registers](super::tiles).
     const TILES: bool = false;
+    /// Whether look-ups of 16-bit words are instructions (AVX-512 BW).
+    const WORD_TABLES: bool = false;
 
     fn splat(x: f32) -> Self;
 
@@ -52,6 +54,18 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// 64 bytes are readable at `p`.
     unsafe fn load_bf16_odd(p: *const u8) -> Self;
+
+    /// Sixteen signed bytes.
+    ///
+    /// # Safety
+    /// 16 bytes are readable at `p`.
+    unsafe fn load_i8(p: *const i8) -> Self;
+
+    /// Sixteen halves (f16).
+    ///
+    /// # Safety
+    /// 32 bytes are readable at `p`.
+    unsafe fn load_f16(p: *const u8) -> Self;
 
     /// Rounded to bf16: nearest, ties to even, denormals to zero.
     ///

@@ -19,6 +19,7 @@ pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_in
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
 use super::lanes::{LANES, Lanes, to_bf16};
+use super::quant;
 use super::rows::Rows;
 use super::weights::Matrix;
 
@@ -75,6 +76,9 @@ impl Arithmetic for bf16 {
             // SAFETY: written in an earlier phase; items begin at whole tiles.
             Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
         };
+        if let Some(cells) = item.weights.matrix.cells() {
+            return quant::multiply::<L>(item, cells, left, &mut packed.quant);
+        }
         let panel_step = if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS };
         for first in item.panels.clone().step_by(panel_step) {
             let panels = first..item.panels.end.min(first + panel_step);

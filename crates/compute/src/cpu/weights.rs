@@ -9,7 +9,7 @@ mod source;
 use baton_model::{DecoderSpec, LayerPart, Part};
 
 pub(crate) use embedding::EmbeddingTable;
-pub(crate) use matrix::Matrix;
+pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::Weights;
 
 use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};

@@ -66,6 +66,7 @@ impl<E: BlockProducts> Workspace<E> {
             ffn: padded(spec.ffn),
             vocab: padded(spec.vocab),
         };
+        let max_depth = widths.hidden.max(widths.attended).max(widths.ffn);
         let logits_rows = (LOGITS_BYTES / (widths.vocab * size_of::<f32>())).clamp(1, LOGITS_ROWS).min(max_rows.max(1));
         Ok(Self {
             widths,
@@ -80,7 +81,7 @@ impl<E: BlockProducts> Workspace<E> {
                 .map(|_| {
                     let attention = AttentionScratch::new(spec.head_dim)?;
                     let turned = vec![0.0; spec.head_dim];
-                    Ok(Scratch { attention, packed: E::Packed::new(max_rows, spec.hidden)?, turned })
+                    Ok(Scratch { attention, packed: E::Packed::new(max_rows, spec.hidden, max_depth)?, turned })
                 })
                 .collect::<Result<_, ComputeError>>()?,
         })

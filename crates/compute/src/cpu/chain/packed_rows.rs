@@ -19,7 +19,7 @@ pub(crate) struct PackedRows {
 
 impl Packed for PackedRows {
     /// Grows as it goes.
-    fn new(_max_rows: usize, _depth: usize) -> Result<Self, ComputeError> {
+    fn new(_max_rows: usize, _depth: usize, _max_depth: usize) -> Result<Self, ComputeError> {
         Ok(Self::default())
     }
 

@@ -57,6 +57,19 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        avx2!(Self(
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.add(8).cast()))),
+        ))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        avx2!(Self(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(16).cast()))))
+    }
+
+    #[inline(always)]
     unsafe fn store_bf16(self, p: *mut u8) {
         avx2!({
             let packed = _mm256_packus_epi32(to_bf16(self.0), to_bf16(self.1));
@@ -168,7 +181,7 @@ fn to_bf16(x: __m256) -> __m256i {
 }
 
 #[inline(never)]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }

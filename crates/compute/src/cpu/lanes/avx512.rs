@@ -17,6 +17,7 @@ macro_rules! avx512 {
 impl<const TILES: bool> Lanes for Avx512<TILES> {
     const ACCUMULATORS: usize = 24;
     const TILES: bool = TILES;
+    const WORD_TABLES: bool = true;
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
@@ -44,6 +45,16 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
             _mm512_loadu_si512(p.cast()),
             _mm512_set1_epi32(0xffff_0000_u32 as i32)
         ))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        Self(avx512!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))))
     }
 
     #[inline(always)]

@@ -3,6 +3,8 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
+use half::f16;
+
 use super::{LANES, Lanes};
 use crate::cpu::isa::Kernel;
 
@@ -59,6 +61,18 @@ impl Lanes for Portable {
     unsafe fn load_bf16_odd(p: *const u8) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { Self::load_words(p) }.map(|word| f32::from_bits(word & 0xffff_0000)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { p.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { p.cast::<[[u8; 2]; LANES]>().read_unaligned() }.map(|half| f16::from_le_bytes(half).to_f32()))
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@ use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PA
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
 use crate::cpu::lanes::Lanes;
+use crate::cpu::quant::QuantBuffers;
 use crate::cpu::region::{Buffer, Floats};
 use crate::cpu::rows::Normed;
 
@@ -31,21 +32,24 @@ pub(crate) struct TileRows {
     packed: Option<Range<usize>>,
     /// Of one product, or of all that wait for the next slice of k.
     sums: Floats,
+    pub(crate) quant: QuantBuffers,
 }
 
 impl Packed for TileRows {
-    fn new(max_rows: usize, depth: usize) -> Result<Self, ComputeError> {
+    fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
         Ok(Self {
             rows: Buffer::new(rows * depth.next_multiple_of(BLOCK_DEPTH))?,
             blocks: depth.div_ceil(BLOCK_DEPTH),
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
+            quant: QuantBuffers::new(rows, max_depth)?,
         })
     }
 
     fn clear(&mut self) {
         self.packed = None;
+        self.quant.clear();
     }
 }
 

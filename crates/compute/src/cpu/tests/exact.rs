@@ -6,7 +6,7 @@ use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::runner::{Sequence, Setup, run_alone, step};
-use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{Backend, CpuBackend, Isa, StorageDtype};
 
@@ -18,6 +18,7 @@ fn specs() -> Vec<(&'static str, DecoderSpec)> {
         ("odd f32", odd_spec(Dtype::F32)),
         ("wide group bf16", wide_group_spec(Dtype::Bf16)),
         ("wide group f32", wide_group_spec(Dtype::F32)),
+        ("blocks", block_spec()),
     ]
 }
 

@@ -6,7 +6,7 @@ use baton_model::{Dtype, LayerPart, Part, RopeScaling};
 use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
-use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::attention::BLOCK_TOKENS;
 use crate::cpu::weights::Weights;
 
@@ -16,7 +16,7 @@ fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
 
 /// What bf16 storage rounds: left-hand sides of products, keys and values.
 fn rounded(weights: &dyn Weights, x: f64) -> f64 {
-    if weights.spec().dtype == Dtype::Bf16 { bf16::from_f64(x).to_f64() } else { x }
+    if weights.spec().dtype != Dtype::F32 { bf16::from_f64(x).to_f64() } else { x }
 }
 
 /// x · Wᵀ + b
@@ -133,4 +133,5 @@ fn close_to_f64() {
         check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), 290, tolerance);
         check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), 40, tolerance);
     }
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), 40, 1e-2);
 }

@@ -7,7 +7,7 @@ use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
 use super::runner::{Sequence, Setup, run_alone, step};
-use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{
     Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Segment, SegmentOutput, StepOutput, StepPlan,
@@ -87,6 +87,7 @@ fn tiny_models() {
         check("many KV heads", Arc::new(TinyModel::new(many_kv_heads)), &[2, 4, 8], &[1, 3, 4]);
         check("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), &[3, 30], &[1, 4]);
     }
+    check("blocks", Arc::new(TinyModel::new(block_spec())), &[2, 4], &[1, 2]);
 }
 
 #[test]

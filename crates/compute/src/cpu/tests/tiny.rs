@@ -1,13 +1,13 @@
 //! Random models of awkward shapes.
 
 use baton_model::{DecoderSpec, Dtype, LayerPart, Part, RopeScaling, RopeSpec, TensorView};
-use half::bf16;
+use half::{bf16, f16};
 
 use crate::cpu::weights::Weights;
 
 pub(super) struct TinyModel {
     spec: DecoderSpec,
-    tensors: Vec<(Part, Vec<usize>, Vec<u8>)>,
+    tensors: Vec<(Part, Vec<usize>, Dtype, Vec<u8>)>,
 }
 
 /// Grouped heads, odd sizes, biases everywhere, llama3 scaling.
@@ -61,6 +61,26 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
+/// Sizes that every block type can have.
+pub(super) fn block_spec() -> DecoderSpec {
+    DecoderSpec { hidden: 256, heads: 4, kv_heads: 2, head_dim: 32, ffn: 256, ..wide_group_spec(Dtype::Q4_1) }
+}
+
+/// Another one for each matrix, as mixtures in real files have it.
+fn block_dtype(part: Part) -> Dtype {
+    use LayerPart as P;
+    match part {
+        Part::Layer(_, P::Q | P::K) => Dtype::Q4_1,
+        Part::Layer(_, P::V) => Dtype::Q5_0,
+        Part::Layer(_, P::O) => Dtype::Q4_0,
+        Part::Layer(_, P::Gate) => Dtype::Q4K,
+        Part::Layer(_, P::Up) => Dtype::Q5_1,
+        Part::Layer(0, P::Down) => Dtype::Q5K,
+        Part::Layer(_, P::Down) => Dtype::Q6K,
+        _ => Dtype::Q8_0,
+    }
+}
+
 impl TinyModel {
     pub(super) fn new(spec: DecoderSpec) -> Self {
         let (h, q, kv, ffn) = (spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim, spec.ffn);
@@ -94,27 +114,59 @@ impl TinyModel {
             parts.extend(present.map(|(part, shape, _)| (Part::Layer(layer, part), shape)));
         }
         let mut state = 1_u64;
-        let mut tensor = |shape: &[usize]| -> Vec<u8> {
-            let values = (0..shape.iter().product()).map(|_| {
-                let noise = random(&mut state);
-                match shape {
-                    [_] => 0.8 + 0.4 * noise,
-                    [_, depth, ..] => noise * 2.5 / (*depth as f32).sqrt(),
-                    [] => noise,
-                }
-            });
+        let mut tensor = |part: Part, shape: &[usize]| -> (Dtype, Vec<u8>) {
+            let count = shape.iter().product();
+            let [_, depth] = shape else {
+                let values = (0..count).map(|_| 0.8 + 0.4 * random(&mut state));
+                return match spec.dtype {
+                    Dtype::Bf16 => {
+                        (Dtype::Bf16, values.flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect())
+                    }
+                    _ => (Dtype::F32, values.flat_map(f32::to_le_bytes).collect()),
+                };
+            };
+            let largest = 2.5 / (*depth as f32).sqrt();
             match spec.dtype {
-                Dtype::Bf16 => values.flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect(),
-                _ => values.flat_map(f32::to_le_bytes).collect(),
+                Dtype::F32 => {
+                    (Dtype::F32, (0..count).flat_map(|_| (largest * random(&mut state)).to_le_bytes()).collect())
+                }
+                Dtype::Bf16 => {
+                    let values = (0..count).map(|_| bf16::from_f32(largest * random(&mut state)));
+                    (Dtype::Bf16, values.flat_map(bf16::to_le_bytes).collect())
+                }
+                _ => (block_dtype(part), blocks(block_dtype(part), count, largest, &mut state)),
             }
         };
         let tensors = parts.into_iter().map(|(part, shape)| {
-            let bytes = tensor(&shape);
-            (part, shape, bytes)
+            let (dtype, bytes) = tensor(part, &shape);
+            (part, shape, dtype, bytes)
         });
         let tensors = tensors.collect();
         Self { spec, tensors }
     }
+}
+
+/// Random codes; scales and minima such that values stay about as small as `largest`.
+fn blocks(dtype: Dtype, count: usize, largest: f32, state: &mut u64) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..dtype.bytes_of(count)).map(|_| (random(state) * 128.0) as i8 as u8).collect();
+    for block in bytes.chunks_mut(dtype.block_bytes()) {
+        let mut put = |at: usize, value: f32| block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+        match dtype {
+            Dtype::Q4_0 => put(0, largest / 8.0),
+            Dtype::Q5_0 => put(0, largest / 16.0),
+            Dtype::Q8_0 => put(0, largest / 128.0),
+            Dtype::Q4_1 => [(0, largest / 8.0), (2, -largest)].into_iter().for_each(|(at, value)| put(at, value)),
+            Dtype::Q5_1 => [(0, largest / 16.0), (2, -largest)].into_iter().for_each(|(at, value)| put(at, value)),
+            Dtype::Q4K => {
+                [(0, largest / 500.0), (2, largest / 64.0)].into_iter().for_each(|(at, value)| put(at, value))
+            }
+            Dtype::Q5K => {
+                [(0, largest / 1000.0), (2, largest / 64.0)].into_iter().for_each(|(at, value)| put(at, value))
+            }
+            _ => put(dtype.block_bytes() - 2, largest / 4096.0),
+        }
+    }
+    bytes
 }
 
 /// In [-1, 1).
@@ -133,8 +185,8 @@ impl Weights for TinyModel {
 
     fn tensor(&self, part: Part) -> Result<TensorView<'_>, String> {
         let found = self.tensors.iter().find(|(candidate, ..)| *candidate == part);
-        let (_, shape, bytes) = found.ok_or_else(|| format!("no {part:?}"))?;
-        Ok(TensorView::new(self.spec.dtype, shape, bytes))
+        let (_, shape, dtype, bytes) = found.ok_or_else(|| format!("no {part:?}"))?;
+        Ok(TensorView::new(*dtype, shape, bytes))
     }
 
     fn weights_id(&self) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::ComputeError;
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
+use crate::cpu::quant::{CellArena, Cells};
 use crate::cpu::region::Region;
 use crate::cpu::team::{Member, Team};
 use baton_model::TensorView;
@@ -17,6 +18,8 @@ pub(crate) struct Matrix<E> {
     first_element: usize,
     panels: usize,
     depth: usize,
+    /// Instead of elements, where the checkpoint's types allow it.
+    cells: Option<Cells>,
     element: PhantomData<E>,
 }
 
@@ -34,6 +37,10 @@ impl<E: Element> Matrix<E> {
     /// Columns of the output, padding included.
     pub(crate) fn width(&self) -> usize {
         self.panels * LANES
+    }
+
+    pub(crate) fn cells(&self) -> Option<&Cells> {
+        self.cells.as_ref()
     }
 
     pub(crate) fn panel_stride(&self) -> usize {
@@ -109,18 +116,40 @@ impl Order {
     }
 }
 
+/// Columns of one shard's part of a matrix.
+pub(crate) struct Columns<'a> {
+    order: Order,
+    slices: &'a [RowSlice<'a>],
+}
+
+impl<'a> Columns<'a> {
+    /// Padding included.
+    pub(crate) fn width(&self) -> usize {
+        self.order.width(self.slices)
+    }
+
+    /// The tensor and its row that a column comes from; `None` for padding.
+    pub(crate) fn source(&self, column: usize) -> Option<(&'a TensorView<'a>, usize)> {
+        let (which, row) = self.order.source(column, self.slices)?;
+        let RowSlice { tensor, rows } = &self.slices[which];
+        Some((tensor, rows.start + row))
+    }
+}
+
 /// Memory for all matrices of a shard, filled front to back.
 pub(super) struct Arena<E> {
     memory: Arc<Region>,
     capacity: usize,
     used: usize,
+    /// Of matrices that need no elements.
+    cells: CellArena,
     element: PhantomData<E>,
 }
 
 impl<E: Element> Arena<E> {
     pub(super) fn new(elements: usize) -> Result<Self, ComputeError> {
         let memory = Arc::new(Region::new(elements * size_of::<E>())?);
-        Ok(Self { memory, capacity: elements, used: 0, element: PhantomData })
+        Ok(Self { memory, capacity: elements, used: 0, cells: CellArena::default(), element: PhantomData })
     }
 
     /// Of what will be used, how much is.
@@ -129,9 +158,13 @@ impl<E: Element> Arena<E> {
         used as f32 / capacity as f32
     }
 
-    fn matrix(&mut self, panels: usize, depth: usize) -> Result<Matrix<E>, ComputeError> {
-        let first_element = self.used;
-        let matrix = Matrix { memory: Arc::clone(&self.memory), first_element, panels, depth, element: PhantomData };
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize) -> Result<Matrix<E>, ComputeError> {
+        let (panels, first_element) = (columns.width() / LANES, self.used);
+        let formats = if E::CELLS { Cells::formats(columns, depth) } else { None };
+        let cells = formats.map(|formats| Cells::new(&mut self.cells, &formats, depth)).transpose()?;
+        let memory = Arc::clone(&self.memory);
+        let matrix = Matrix { memory, first_element, panels, depth, cells, element: PhantomData };
+        // Memory that is never touched costs nothing.
         self.used += panels * matrix.panel_stride();
         if self.used > self.capacity {
             return Err(ComputeError::Load("weights are larger than their shapes say".to_owned()));
@@ -148,27 +181,32 @@ pub(super) fn pack<E: Element>(
     shards: &[Vec<RowSlice<'_>>],
     team: &mut Team,
 ) -> Result<Vec<Matrix<E>>, ComputeError> {
-    let empty = arenas.iter_mut().zip(shards);
-    let matrices = empty.map(|(arena, slices)| arena.matrix(order.width(slices) / LANES, depth));
-    let matrices = matrices.collect::<Result<Vec<_>, _>>()?;
+    let columns: Vec<_> = shards.iter().map(|slices| Columns { order, slices }).collect();
+    let empty = arenas.iter_mut().zip(&columns);
+    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth)).collect::<Result<Vec<_>, _>>()?;
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
-            |shard, panel| {
-                let (matrix, slices) = (&matrices[shard], &shards[shard]);
-                // SAFETY: this item's panel, which nobody reads before the matrix is done; the region is zeroed.
-                let packed =
-                    unsafe { std::slice::from_raw_parts_mut(matrix.panel(panel).cast_mut(), matrix.panel_stride()) };
-                for lane in 0..LANES {
-                    if let Some((which, row)) = order.source(panel * LANES + lane, slices) {
-                        let RowSlice { tensor, rows } = &slices[which];
-                        pack_row(tensor, rows.start + row, lane, packed);
-                    }
-                }
+            |shard, panel| match &matrices[shard].cells {
+                Some(cells) => cells.pack(panel, &columns[shard]),
+                None => matrices[shard].pack(panel, &columns[shard]),
             },
         )
     })?;
     Ok(matrices)
+}
+
+impl<E: Element> Matrix<E> {
+    /// Writes one panel; nobody reads it before the matrix is done.
+    fn pack(&self, panel: usize, columns: &Columns<'_>) {
+        // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
+        let packed = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_stride()) };
+        for lane in 0..LANES {
+            if let Some((tensor, row)) = columns.source(panel * LANES + lane) {
+                pack_row(tensor, row, lane, packed);
+            }
+        }
+    }
 }
 
 fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed: &mut [E]) {
@@ -244,7 +282,7 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(block).collect();
         let rows = RowOrder::PairsTogether { head_dim: 32 };
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
-        let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(64, 32)).unwrap()];
+        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32)).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
         let mut expected = [0.0; 32];
@@ -252,8 +290,8 @@ mod tests {
             Dtype::Q8_0.read(&block(rows.in_file(row)), &mut expected);
             for (k, expected) in expected.iter().enumerate() {
                 // SAFETY: inside the panel.
-                let got = unsafe { *matrices[0].panel(row / LANES).add(bf16::index(k, row % LANES, LANES)) };
-                assert_eq!(got, bf16::from_f32(*expected), "({k}, {row})");
+                let got = unsafe { *matrices[0].panel(row / LANES).add(f32::index(k, row % LANES, LANES)) };
+                assert_eq!(got, *expected, "({k}, {row})");
             }
         }
     }

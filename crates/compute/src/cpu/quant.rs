@@ -1,0 +1,29 @@
+//! Weights that stay as small as in their file: integer codes with a scale, and for some types a minimum, per 32 of them.
+//!
+//! A panel of 16 columns is a chain of cells, one for each 32 k:
+//!
+//! ```text
+//!   cell = codes of 16 columns × 32 k | 16 scales | 16 minima, if the type has them
+//! ```
+//!
+//! Codes are integers below 2⁸, which bf16 holds exactly, so a cell's products go through the same units, in the same order,
+//! as those of bf16 weights. Per output and cell:
+//!
+//! ```text
+//!   dot = the 32 products of bf16(x) and codes, even k and odd k in chains of their own
+//!   acc = dot · scale + acc
+//!   acc = minimum · (sum of the 32 x) + acc
+//! ```
+
+mod buffers;
+mod cell;
+mod cells;
+mod expand;
+mod format;
+mod group;
+mod multiply;
+mod product;
+
+pub(crate) use self::buffers::QuantBuffers;
+pub(crate) use self::cells::{CellArena, Cells};
+pub(crate) use self::multiply::multiply;

@@ -1,0 +1,73 @@
+//! Which types are kept as codes, and how large a cell of each is.
+
+use baton_model::Dtype;
+
+use crate::cpu::lanes::LANES;
+
+/// Weights of one column that share a scale: as many as an AMX tile takes at once.
+pub(crate) const GROUP: usize = 32;
+
+/// How the cells of a panel are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    pub(super) width: CodeWidth,
+    /// The code that stands for zero.
+    pub(super) zero: u8,
+    pub(super) scales: Precision,
+    pub(super) minima: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CodeWidth {
+    Four,
+    Five,
+    /// Signed: they need no zero.
+    Eight,
+}
+
+/// Of scales and minima: what the file has, or what its products of scales need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Precision {
+    Half,
+    Single,
+}
+
+impl Format {
+    /// `None` for types that are stored as bf16.
+    pub(crate) fn of(dtype: Dtype) -> Option<Self> {
+        use CodeWidth::{Eight, Five, Four};
+        use Precision::{Half, Single};
+        let format = |width, zero, scales, minima| Some(Self { width, zero, scales, minima });
+        match dtype {
+            Dtype::Q4_0 => format(Four, 8, Half, false),
+            Dtype::Q4_1 => format(Four, 0, Half, true),
+            Dtype::Q5_0 => format(Five, 16, Half, false),
+            Dtype::Q5_1 => format(Five, 0, Half, true),
+            Dtype::Q8_0 => format(Eight, 0, Half, false),
+            Dtype::Q4K => format(Four, 0, Single, true),
+            Dtype::Q5K => format(Five, 0, Single, true),
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Q2K | Dtype::Q3K | Dtype::Q6K => None,
+        }
+    }
+
+    pub(super) const fn code_bytes(self) -> usize {
+        LANES * GROUP / 8
+            * match self.width {
+                CodeWidth::Four => 4,
+                CodeWidth::Five => 5,
+                CodeWidth::Eight => 8,
+            }
+    }
+
+    /// Of 16 scales, or of 16 minima.
+    pub(super) const fn scale_bytes(self) -> usize {
+        match self.scales {
+            Precision::Half => 2 * LANES,
+            Precision::Single => 4 * LANES,
+        }
+    }
+
+    pub(crate) const fn cell_bytes(self) -> usize {
+        self.code_bytes() + self.scale_bytes() * if self.minima { 2 } else { 1 }
+    }
+}

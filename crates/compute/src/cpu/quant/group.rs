@@ -1,0 +1,104 @@
+//! A file's blocks, read as groups of 32 codes that share a scale and a minimum.
+
+use baton_model::Dtype;
+use half::f16;
+
+use super::format::GROUP;
+
+/// Weights are `scale · (code - zero) + minimum`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Group {
+    /// In two's complement where the type is signed.
+    pub(super) codes: [u8; GROUP],
+    pub(super) scale: f32,
+    pub(super) minimum: f32,
+}
+
+impl Group {
+    /// The `group`-th 32 weights of a row of blocks; `None` for types without groups of 32, and beyond the row's end.
+    pub(super) fn read(dtype: Dtype, row: &[u8], group: usize) -> Option<Self> {
+        let groups = dtype.block_values() / GROUP;
+        let block = row.chunks_exact(dtype.block_bytes()).nth(group.checked_div(groups)?)?;
+        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+        Some(match dtype {
+            Dtype::Q4_0 => Self { codes: nibbles(&block[2..18]), scale: half(0), minimum: 0.0 },
+            Dtype::Q4_1 => Self { codes: nibbles(&block[4..20]), scale: half(0), minimum: half(2) },
+            Dtype::Q5_0 => Self { codes: with_fifth_bits(&block[6..22], &block[2..6]), scale: half(0), minimum: 0.0 },
+            Dtype::Q5_1 => {
+                Self { codes: with_fifth_bits(&block[8..24], &block[4..8]), scale: half(0), minimum: half(2) }
+            }
+            Dtype::Q8_0 => Self { codes: std::array::from_fn(|i| block[2 + i]), scale: half(0), minimum: 0.0 },
+            Dtype::Q4K | Dtype::Q5K => {
+                let group = group % groups;
+                let (scale, minimum) = six_bit_scales(&block[4..16], group);
+                let (fifth_bits, low) = block[16..].split_at(if dtype == Dtype::Q5K { GROUP } else { 0 });
+                let low = &low[group / 2 * GROUP..][..GROUP];
+                let codes = std::array::from_fn(|i| {
+                    let fifth = fifth_bits.get(i).map_or(0, |bits| bits >> group & 1);
+                    low[i] >> (group % 2 * 4) & 15 | fifth << 4
+                });
+                Self { codes, scale: half(0) * f32::from(scale), minimum: -(half(2) * f32::from(minimum)) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Code i in the low half of byte i, code i + 16 in its high half.
+fn nibbles(bytes: &[u8]) -> [u8; GROUP] {
+    std::array::from_fn(|i| bytes[i % 16] >> (i / 16 * 4) & 15)
+}
+
+fn with_fifth_bits(low: &[u8], fifth: &[u8]) -> [u8; GROUP] {
+    let low = nibbles(low);
+    std::array::from_fn(|i| low[i] | (fifth[i / 8] >> (i % 8) & 1) << 4)
+}
+
+/// Eight scales and eight minima of six bits in twelve bytes.
+///
+/// ```text
+///   byte 0..4   scale i      | top 2 bits: of scale i + 4
+///   byte 4..8   minimum i    | top 2 bits: of minimum i + 4
+///   byte 8..12  low 4 bits: of scale i + 4 | high 4 bits: of minimum i + 4
+/// ```
+fn six_bit_scales(packed: &[u8], group: usize) -> (u8, u8) {
+    if group < 4 {
+        (packed[group] & 63, packed[group + 4] & 63)
+    } else {
+        let low = packed[group + 4];
+        (low & 15 | packed[group - 4] >> 6 << 4, low >> 4 | packed[group] >> 6 << 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::Format;
+    use super::*;
+
+    #[test]
+    fn groups_are_what_blocks_stand_for() {
+        for dtype in Dtype::ALL.into_iter().filter(|dtype| Format::of(*dtype).is_some()) {
+            let zero = Format::of(dtype).unwrap().zero;
+            let values = 512;
+            let mut row: Vec<u8> = (0..dtype.bytes_of(values)).map(|i| (i * 2_654_435_761 >> 7) as u8).collect();
+            for block in row.chunks_mut(dtype.block_bytes()) {
+                // Finite scales and minima.
+                block[1] &= 0x3f;
+                block[3] &= if matches!(dtype, Dtype::Q5_0 | Dtype::Q4_0 | Dtype::Q8_0) { 0xff } else { 0x3f };
+            }
+            let mut expected = vec![0.0; values];
+            dtype.read(&row, &mut expected);
+            for (number, expected) in expected.chunks(GROUP).enumerate() {
+                let Group { codes, scale, minimum } = Group::read(dtype, &row, number).unwrap();
+                let got = codes.map(|code| {
+                    let code =
+                        if dtype == Dtype::Q8_0 { f32::from(code as i8) } else { f32::from(code) - f32::from(zero) };
+                    code * scale + minimum
+                });
+                assert_eq!(got[..], *expected, "{dtype}, group {number}");
+            }
+            assert_eq!(Group::read(dtype, &row, values / GROUP), None);
+        }
+        assert_eq!(Group::read(Dtype::Q6K, &[0; 210], 0), None);
+    }
+}

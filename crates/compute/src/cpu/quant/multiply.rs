@@ -1,0 +1,103 @@
+//! The items of a projection whose weights are cells.
+
+use half::bf16;
+
+use super::buffers::QuantBuffers;
+use super::cells::Cells;
+use super::format::CodeWidth;
+use super::product::{CellProduct, FEW_ROWS};
+use crate::cpu::gemm::GemmItem;
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
+
+/// Panels whose sums are kept side by side, so that gate and up meet.
+pub(super) const PANELS: usize = 2;
+/// Cells that are expanded at a time: 16 KiB stay in the first-level cache while the rows pass by.
+pub(super) const SLICE_BLOCKS: usize = 16;
+
+/// All sums of an item, handed to its `finish` row by row. `left` has the item's rows in tile order.
+#[inline(always)]
+pub(crate) fn multiply<L: Lanes>(
+    item: &GemmItem<'_, bf16>,
+    cells: &Cells,
+    left: *const bf16,
+    buffers: &mut QuantBuffers,
+) {
+    let (rows, blocks) = (item.rows.len(), cells.blocks());
+    if cells.has_minima(item.panels.clone()) {
+        sum_blocks::<L>(item, left, blocks, buffers);
+    }
+    for first in item.panels.clone().step_by(PANELS) {
+        let panels = PANELS.min(item.panels.end - first);
+        for slice in (0..blocks).step_by(SLICE_BLOCKS) {
+            let slice = slice..blocks.min(slice + SLICE_BLOCKS);
+            for panel in 0..panels {
+                let format = cells.format(first + panel);
+                let codes = (format.width != CodeWidth::Eight || rows > FEW_ROWS).then(|| {
+                    let tiles = buffers.tiles();
+                    cells.expand::<L>(first + panel, slice.clone(), tiles);
+                    tiles.as_ptr().cast::<bf16>()
+                });
+                for tile in 0..rows.div_ceil(TILE_ROWS) {
+                    let first_row = tile * TILE_ROWS;
+                    // SAFETY: `left` and the block sums have all blocks of whole tiles of rows; the sums have all rows.
+                    let (a, sums, c) = unsafe {
+                        (
+                            left.add((tile * blocks + slice.start) * TILE),
+                            buffers.block_sums.as_slice().as_ptr().add((tile * blocks + slice.start) * TILE_ROWS),
+                            buffers.sums.as_mut_slice().as_mut_ptr().add(first_row * PANELS * LANES + panel * LANES),
+                        )
+                    };
+                    L::call(CellProduct {
+                        rows: TILE_ROWS.min(rows - first_row),
+                        blocks: slice.len(),
+                        a,
+                        format,
+                        cells: cells.cell(first + panel, slice.start),
+                        codes,
+                        sums,
+                        c,
+                        c_stride: PANELS * LANES,
+                        resume: slice.start > 0,
+                    });
+                }
+            }
+        }
+        for row in 0..rows {
+            let sums = &buffers.sums.as_slice()[row * PANELS * LANES..][..panels * LANES];
+            item.finish::<L>(item.rows.start + row, first, sums);
+        }
+    }
+}
+
+/// `[row tile][block][row]`: the sum of a row's 32 values, in the order of a product with ones.
+#[inline(always)]
+fn sum_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, blocks: usize, buffers: &mut QuantBuffers) {
+    const ONES: [bf16; TILE] = [bf16::ONE; TILE];
+    if !buffers.must_sum(&item.rows) {
+        return;
+    }
+    let mut sums = [0.0; TILE_ROWS * LANES];
+    for tile in 0..item.rows.len().div_ceil(TILE_ROWS) * blocks {
+        // SAFETY: whole tiles of rows, one after the other; all sixteen rows of them exist.
+        unsafe {
+            L::call(PairsProduct {
+                rows: TILE_ROWS,
+                panels: 1,
+                pairs: TILE / TILE_ROWS / 2,
+                a: left.add(tile * TILE),
+                a_tile_stride: 0,
+                b: ONES.as_ptr(),
+                b_pair_stride: 2 * LANES,
+                b_panel_stride: 0,
+                c: sums.as_mut_ptr(),
+                c_stride: LANES,
+                resume: false,
+            });
+        }
+        let to = &mut buffers.block_sums.as_mut_slice()[tile * TILE_ROWS..][..TILE_ROWS];
+        for (row, sum) in to.iter_mut().enumerate() {
+            *sum = sums[row * LANES];
+        }
+    }
+}
