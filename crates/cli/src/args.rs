@@ -27,7 +27,7 @@ pub(crate) enum Command {
     /// Serve a model: engines as child processes, router and gateway
     #[command(after_help = "Examples:
   baton serve                                     the bundled model on http://127.0.0.1:8000
-  baton serve path/to/model --router-port 9000    a Hugging Face directory
+  baton serve path/to/model --router-port 9000    a GGUF file or a Hugging Face directory
   baton serve --prefill 2 --decode 4              two engines compute prompts, four decode
   baton serve --prefill 0 --threads 4             one engine of four threads does both
   baton serve --kv-memory 4G                      more room for long contexts

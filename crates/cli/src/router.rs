@@ -62,7 +62,7 @@ fn model(named: Option<&str>, answers: &[(String, EngineInfo)]) -> Result<ModelF
         None if served == mock::NAME || bundled_names().any(|bundled| bundled == served) => open_model(served),
         None => {
             let failure = Failure::user(format!("engines serve {served:?}, whose tokenizer is not in this binary"));
-            Err(failure.hint("name its directory: baton router path/to/model --engine …"))
+            Err(failure.hint("name its directory or GGUF file: baton router path/to/model --engine …"))
         }
     }
 }

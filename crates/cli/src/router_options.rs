@@ -38,7 +38,7 @@ pub(crate) struct RouterOptions {
 /// `baton router`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RouterArgs {
-    /// Where tokenizer and chat template come from: a bundled model or a directory [default: the bundled one that engines serve]
+    /// Where tokenizer and chat template come from: a bundled model, a GGUF file or a directory [default: the bundled one that engines serve]
     pub(crate) model: Option<String>,
 
     /// An engine that runs already, and its role: prefill, decode or mixed [default role: mixed]; once for each

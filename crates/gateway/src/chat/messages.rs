@@ -21,7 +21,7 @@ pub(crate) fn render(card: &ModelCard, messages: &[Message], add_generation_prom
     let template = card.template.as_ref().ok_or_else(|| {
         let message = format!(
             "the model {:?} cannot chat: it has neither a chat_template.jinja nor a chat_template in its \
-             tokenizer_config.json; use /v1/completions",
+             tokenizer_config.json or GGUF metadata; use /v1/completions",
             card.id
         );
         ApiError::invalid("model", message)

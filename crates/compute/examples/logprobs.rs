@@ -1,0 +1,84 @@
+//! Log-probabilities of the whole vocabulary after each token of a text, for scripts/compare_logits.py:
+//!
+//! ```text
+//! cargo run --release -p baton-compute --example logprobs -- MODEL [auto|bf16|f32] < tokens > logprobs
+//! ```
+//!
+//! Tokens arrive as little-endian u32; a row of the vocabulary leaves for each but the last, as little-endian f32.
+
+use std::io::{self, BufWriter, Read, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use baton_compute::{
+    Backend, CpuBackend, CpuOptions, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,
+    StorageDtype,
+};
+use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
+use baton_model::{Model, ModelSource};
+
+/// Whole distributions are held in memory for so many positions.
+const STEP_TOKENS: usize = 64;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().context("MODEL")?;
+    let dtype = match arguments.next().as_deref() {
+        None | Some("auto") => StorageDtype::Auto,
+        Some("bf16") => StorageDtype::Bf16,
+        Some("f32") => StorageDtype::F32,
+        Some(other) => bail!("{other} is none of auto, bf16 and f32"),
+    };
+    let mut bytes = Vec::new();
+    io::stdin().read_to_end(&mut bytes)?;
+    let tokens: Vec<_> = bytes.as_chunks().0.iter().map(|word| TokenId(u32::from_le_bytes(*word))).collect();
+    let model = Model::open(&ModelSource::resolve(&name)?)?;
+    write_logprobs(model, dtype, &tokens, BufWriter::new(io::stdout().lock()))
+}
+
+fn write_logprobs(model: Model, dtype: StorageDtype, tokens: &[TokenId], mut out: impl Write) -> Result<()> {
+    let vocab = model.spec.vocab;
+    let pages = tokens.len().div_ceil(PAGE_TOKENS);
+    let options =
+        CpuOptions { threads: 2, tp: 1, dtype, kv_pages: pages, max_step_tokens: STEP_TOKENS, max_slots: 1, isa: None };
+    let mut backend = CpuBackend::load(Arc::new(model), options, &mut |_| {})?;
+    let slot = SlotId(0);
+    let sampler = SamplerSpec {
+        params: SamplingParams::greedy(),
+        choice: Choice(0),
+        prompt: Arc::from(tokens),
+        outputs: Vec::new(),
+        min_tokens: 0,
+        stop_tokens: Vec::new(),
+        logprobs: None,
+    };
+    let mut admitted = vec![(slot, Arc::new(sampler))];
+    let mut output = StepOutput::default();
+    let mut row = vec![0.0_f32; vocab];
+    for first_position in (0..tokens.len()).step_by(STEP_TOKENS) {
+        let step = &tokens[first_position..tokens.len().min(first_position + STEP_TOKENS)];
+        let plan = StepPlan {
+            admitted: std::mem::take(&mut admitted),
+            segments: vec![Segment {
+                slot,
+                tokens: 0..step.len(),
+                first_position,
+                pages: 0..pages,
+                output: SegmentOutput { sample: false, prompt_logprobs: Some(vocab as u32) },
+            }],
+            tokens: step.iter().map(|token| InputToken::Known(*token)).collect(),
+            pages: (0..pages as u32).map(PageId).collect(),
+            released: Vec::new(),
+            on_layer: None,
+        };
+        let ticket = backend.submit(&plan)?;
+        backend.collect(ticket, &mut output)?;
+        for position in &output.prompt_logprobs {
+            position.logprobs.top.iter().for_each(|candidate| row[candidate.token.index()] = candidate.logprob);
+            for logprob in &row {
+                out.write_all(&logprob.to_le_bytes())?;
+            }
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Compares greedy continuations with llama.cpp's, over HTTP, from the same GGUF file: one engine computes the prompts and
+another decodes.
+
+    python3 -m venv .venv-golden
+    .venv-golden/bin/pip install xllamacpp
+    cargo build --release
+    .venv-golden/bin/python scripts/compare_greedy.py path/to/SmolLM2-135M-Instruct.Q4_1.gguf
+
+Prompts are raw ChatML, without the template's system prompt. It fails when fewer than nine of ten continuations agree in
+their first 16 tokens.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import xllamacpp
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKENS = 16
+QUESTIONS = [
+    "What is the capital of France?",
+    "What is the largest planet?",
+    "Write one sentence about the sea.",
+    "How many days does a week have?",
+    "What do bees make?",
+    "Name a color of the rainbow.",
+    "Who wrote Romeo and Juliet?",
+    "What is water made of?",
+    "Translate 'good morning' into Spanish.",
+    "What is two plus two?",
+]
+
+
+def post(url: str, body: dict) -> dict:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def ours(baton: Path, model: Path, prompts: list[str]) -> list[str]:
+    command = [baton, "serve", model, "--prefill", "1", "--decode", "1", "--router-port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        url = next(found[0] for line in server.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
+        body = {"max_tokens": TOKENS, "temperature": 0}
+        answers = [post(f"{url}/v1/completions", {"prompt": prompt, **body}) for prompt in prompts]
+        return [answer["choices"][0]["text"] for answer in answers]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def theirs(model: Path, prompts: list[str]) -> list[str]:
+    params = xllamacpp.CommonParams()
+    params.model.path = str(model)
+    params.n_ctx = 2048
+    params.n_parallel = 1
+    params.cpuparams.n_threads = 2
+    server = xllamacpp.Server(params)
+    body = {"n_predict": TOKENS, "temperature": 0, "cache_prompt": False}
+    return [post(f"{server.listening_address}/completion", {"prompt": prompt, **body})["content"] for prompt in prompts]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--baton", type=Path, default=ROOT / "target/release/baton")
+    options = parser.parse_args()
+    prompts = [f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n" for question in QUESTIONS]
+    pairs = list(zip(ours(options.baton, options.model, prompts), theirs(options.model, prompts)))
+    same = sum(ours == theirs for ours, theirs in pairs)
+    for question, (ours_, theirs_) in zip(QUESTIONS, pairs):
+        print(f"{question}\n  {ours_!r}" + ("" if ours_ == theirs_ else f"\n  llama.cpp: {theirs_!r}"))
+    print(f"{same} of {len(pairs)} agree")
+    if same < 9:
+        sys.exit("too few")
+
+
+if __name__ == "__main__":
+    main()

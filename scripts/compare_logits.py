@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Compares what this engine computes with what Hugging Face transformers computes in f32 from the same file.
+
+    python3 -m venv .venv-golden
+    .venv-golden/bin/pip install torch transformers gguf
+    cargo build --release -p baton-compute --example logprobs
+    .venv-golden/bin/python scripts/compare_logits.py path/to/model.gguf      # or a Hugging Face directory
+
+Over the positions of a text: how often the most likely token is the same, the mean Kullback-Leibler divergence from the
+reference, and both perplexities. It fails where one of them is out of bounds; docs/models.md has results.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXTS = [ROOT / "ARCHITECTURE.md", ROOT / "docs/exactness.md", ROOT / "docs/routing.md"]
+MIN_TOP1, MAX_PERPLEXITY_CHANGE = 0.99, 0.005
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--text", type=Path, action="append", help="default: pages of this repository")
+    parser.add_argument("--tokens", type=int, default=1101)
+    parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
+    parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
+    parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")
+    return parser.parse_args()
+
+
+def reference(model: Path):
+    where = {"gguf_file": model.name} if model.is_file() else {}
+    home = model.parent if model.is_file() else model
+    tokenizer = AutoTokenizer.from_pretrained(home, **where)
+    return tokenizer, AutoModelForCausalLM.from_pretrained(home, dtype=torch.float32, **where).eval()
+
+
+def reference_rows(model, tokens: np.ndarray, step: int = 64):
+    """Log-probabilities after each token, a few positions at a time."""
+    cache = None
+    for first in range(0, len(tokens), step):
+        ids = torch.from_numpy(tokens[first : first + step].astype(np.int64))[None]
+        with torch.no_grad():
+            output = model(ids, past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        yield from torch.log_softmax(output.logits[0].double(), dim=-1).numpy()
+
+
+def our_rows(program: Path, model: Path, storage: str, tokens: np.ndarray, vocab: int):
+    process = subprocess.Popen([program, model, storage], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(tokens.astype("<u4").tobytes())
+    process.stdin.close()
+    for _ in range(len(tokens) - 1):
+        row = process.stdout.read(4 * vocab)
+        if len(row) != 4 * vocab:
+            sys.exit("error: the engine stopped early")
+        yield np.frombuffer(row, "<f4").astype(np.float64)
+    process.wait()
+
+
+def main() -> None:
+    options = arguments()
+    max_kl = options.max_kl or (0.01 if options.model.is_file() else 0.001)
+    tokenizer, model = reference(options.model)
+    text = "\n".join(path.read_text() for path in options.text or TEXTS)
+    tokens = np.array(tokenizer(text)["input_ids"][: options.tokens], np.uint32)
+    vocab = model.config.vocab_size
+
+    same, divergence, ours_nats, theirs_nats = 0, [], [], []
+    rows = our_rows(options.program, options.model, options.storage, tokens, vocab)
+    for position, (ours, theirs) in enumerate(zip(rows, reference_rows(model, tokens))):
+        following = tokens[position + 1]
+        same += int(ours.argmax() == theirs.argmax())
+        divergence.append(float((np.exp(theirs) * (theirs - ours)).sum()))
+        ours_nats.append(-ours[following])
+        theirs_nats.append(-theirs[following])
+
+    count = len(divergence)
+    top1, kl = same / count, float(np.mean(divergence))
+    ours, theirs = float(np.exp(np.mean(ours_nats))), float(np.exp(np.mean(theirs_nats)))
+    change = ours / theirs - 1
+    print(f"{options.model.name}, storage {options.storage}, {count} positions")
+    print(f"  same most likely token  {100 * top1:.2f} %   (at least {100 * MIN_TOP1:.0f} %)")
+    print(f"  mean KL divergence      {kl:.6f}   (at most {max_kl})")
+    print(f"  perplexity              {ours:.4f}, reference {theirs:.4f}: {100 * change:+.3f} %   (within 0.5 %)")
+    if top1 < MIN_TOP1 or kl > max_kl or abs(change) > MAX_PERPLEXITY_CHANGE:
+        sys.exit("out of bounds")
+
+
+if __name__ == "__main__":
+    main()
