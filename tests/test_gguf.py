@@ -55,7 +55,7 @@ def test_a_file_that_was_cut_off_is_one_clear_error(file, tmp_path):
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(file.read_bytes()[:1_000_000])
     assert "lie outside of the file; was it cut off?" in refusal(broken)
-    broken.write_bytes(file.read_bytes()[:1000])
-    assert "the file ends in the middle of its header" in refusal(broken)
+    broken.write_bytes(file.read_bytes()[:100])
+    assert "was it cut off?" in refusal(broken)
     broken.write_bytes(b"PK\3\4" + bytes(1000))
     assert "broken.gguf: not a GGUF file" in refusal(broken)

@@ -117,7 +117,9 @@ impl CpuBackend {
         options: CpuOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
-        Self::from_weights(model, options, progress)
+        let backend = Self::from_weights(Arc::clone(&model) as Arc<dyn Weights>, options, progress)?;
+        model.release();
+        Ok(backend)
     }
 
     pub(crate) fn from_weights(

@@ -60,6 +60,10 @@ impl GgufFile {
         &self.file
     }
 
+    pub(crate) fn release(&self) {
+        self.bytes.release();
+    }
+
     /// Metadata that is not a list.
     pub(crate) fn values(&self) -> &Config {
         &self.metadata.values

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 pub(crate) enum FileBytes {
     Static(&'static [u8]),
@@ -21,6 +21,16 @@ impl FileBytes {
         // no value in them decides an address (offsets are checked against the mapped length).
         let mapped = unsafe { Mmap::map(&file) }?;
         Ok(Self::Mapped(mapped))
+    }
+
+    /// Takes pages that were read out of this process's memory; the next read gets them from the file again.
+    pub(crate) fn release(&self) {
+        let Self::Mapped(mapped) = self else { return };
+        #[allow(unsafe_code, reason = "one system call")]
+        // SAFETY: nobody can have written to a read-only map of a file, so no change is lost.
+        let advised = unsafe { mapped.unchecked_advise(UncheckedAdvice::DontNeed) };
+        // Advice that is not taken costs memory and nothing else.
+        let _ = advised;
     }
 }
 

@@ -38,10 +38,10 @@ pub(crate) struct Bpe {
 }
 
 pub(crate) enum Words {
-    /// The token of each byte.
+    /// The token of each byte that has one.
     Bytes {
         cut: Cut,
-        tokens: Box<[u32; 256]>,
+        tokens: Box<[Option<u32>; 256]>,
     },
     Pieces(Box<Pieces>),
 }
@@ -119,7 +119,7 @@ impl Bpe {
         }
         match &self.words {
             Words::Bytes { tokens: of_byte, .. } => {
-                let symbols = word.bytes().map(|byte| of_byte[byte as usize]);
+                let symbols = word.bytes().filter_map(|byte| of_byte[byte as usize]);
                 self.merges.merge(symbols, scratch, |token| tokens.push(token));
             }
             Words::Pieces(pieces) => self.merges.merge(pieces.symbols(word), scratch, |token| tokens.push(token)),

@@ -88,6 +88,7 @@ fn common(
         words,
         merges: Vec::new(),
         ignore_merges: false,
+        drops_unknown: true,
         before: around(vocabulary.add_bos, add_bos, bos, "tokenizer.ggml.bos_token_id")?,
         after: around(vocabulary.add_eos, false, vocabulary.eos, "tokenizer.ggml.eos_token_id")?,
     })

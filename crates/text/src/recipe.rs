@@ -16,6 +16,8 @@ pub(crate) struct Recipe {
     pub(crate) words: WordRule,
     pub(crate) merges: Vec<Merge>,
     pub(crate) ignore_merges: bool,
+    /// A byte without a token leaves none behind, as in the reference when there is no token for the unknown.
+    pub(crate) drops_unknown: bool,
     /// Ids around a text, when special tokens are wanted.
     pub(crate) before: Vec<u32>,
     pub(crate) after: Vec<u32>,
@@ -73,7 +75,17 @@ impl Recipe {
         }))
     }
 
-    fn byte_tokens(&self) -> Option<Box<[u32; 256]>> {
+    fn byte_tokens(&self) -> Option<Box<[Option<u32>; 256]>> {
+        let tokens = self.tokens_of_bytes();
+        (self.drops_unknown || tokens.iter().all(Option::is_some)).then(|| Box::new(tokens))
+    }
+
+    /// Whether every text of bytes has a token for each of them, or for several together.
+    pub(crate) fn spells_every_byte(&self) -> bool {
+        self.tokens_of_bytes().iter().all(Option::is_some)
+    }
+
+    fn tokens_of_bytes(&self) -> [Option<u32>; 256] {
         let mut tokens = [None; 256];
         for (name, id) in &self.tokens {
             let mut chars = name.chars();
@@ -81,8 +93,7 @@ impl Recipe {
                 tokens[byte as usize] = Some(*id);
             }
         }
-        let tokens: Vec<u32> = tokens.into_iter().collect::<Option<_>>()?;
-        tokens.try_into().ok()
+        tokens
     }
 
     fn pieces(&self, prefix: Prefix) -> Option<Pieces> {

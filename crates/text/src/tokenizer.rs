@@ -68,7 +68,7 @@ impl Tokenizer {
     fn from_recipe(recipe: &Recipe, decoder: &Decoder, id: &str) -> Result<Option<Self>, TextError> {
         let vocabulary = Arc::new(recipe.vocabulary(decoder));
         let Some(bpe) = recipe.cook(&vocabulary)? else { return Ok(None) };
-        let unchanged = matches!(recipe.words, WordRule::Bytes(_)) && !recipe.composed;
+        let unchanged = matches!(recipe.words, WordRule::Bytes(_)) && !recipe.composed && recipe.spells_every_byte();
         Ok(Some(Self {
             encoder: Encoder::Bpe { bpe: Box::new(bpe), before: recipe.before.clone(), after: recipe.after.clone() },
             longest_token_bytes: unchanged.then(|| vocabulary.longest_token_bytes().max(1)),

@@ -43,6 +43,8 @@ struct Model<'a> {
     #[serde(rename = "type")]
     kind: String,
     dropout: Option<f32>,
+    #[serde(default)]
+    unk_token: Option<String>,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     #[serde(default)]
@@ -88,6 +90,7 @@ impl TokenizerJson<'_> {
             words,
             merges: model.merges.iter().zip(0..).map(|(pair, rank)| self.merge(pair, rank)).collect::<Option<_>>()?,
             ignore_merges: model.ignore_merges,
+            drops_unknown: model.unk_token.is_none(),
             before,
             after,
         })

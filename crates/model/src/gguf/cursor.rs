@@ -25,7 +25,7 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], ModelError> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count));
-        let taken = taken.ok_or_else(|| self.refuse("the file ends in the middle of its header"))?;
+        let taken = taken.ok_or_else(|| self.refuse("the file ends in the middle of its header; was it cut off?"))?;
         self.at += count;
         Ok(taken)
     }
@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
         let count = self.u64()?;
         let room = ((self.bytes.len() - self.at) / item_bytes) as u64;
         if count > room {
-            return Err(self.refuse(&format!("{count} {what} are more than the file could hold")));
+            return Err(self.refuse(&format!("{count} {what} are more than the file could hold; was it cut off?")));
         }
         Ok(count as usize)
     }

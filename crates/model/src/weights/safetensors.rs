@@ -65,6 +65,10 @@ impl Safetensors {
         self.shard_of(name)?.tensor(name)
     }
 
+    pub(crate) fn release(&self) {
+        self.shards.iter().for_each(|shard| shard.bytes.release());
+    }
+
     /// The file that holds, or should hold, a tensor.
     pub(crate) fn file_of(&self, name: &str) -> &str {
         self.shard_of(name).map_or(INDEX, |shard| &shard.file)

@@ -125,6 +125,27 @@ fn sentencepiece_by_score() {
     Both { ours: Tokenizer::from_gguf(&vocabulary).unwrap(), ..Both::of("sentencepiece", &json) }.check_corpus();
 }
 
+/// As in SmolLM2's vocabulary: a byte that nobody saw in training has no token, and vanishes.
+#[test]
+fn bytes_without_a_token() {
+    let mut json = storyteller();
+    let merges = json["model"]["merges"].to_string();
+    let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+    let lone = |token: &&String| token.chars().count() == 1 && !merges.contains(token.as_str());
+    let lone: Vec<String> = vocab.keys().filter(lone).cloned().collect();
+    assert!(!lone.is_empty());
+    for token in lone {
+        let id = vocab.remove(&token).unwrap();
+        vocab.insert(format!("<{token}>"), id);
+    }
+    let vocabulary = gguf(&json, VocabularyKind::Bpe { pre: Some("smollm".to_owned()) });
+    for ours in [Both::of("json", &json).ours, Tokenizer::from_gguf(&vocabulary).unwrap()] {
+        let both = Both { ours, ..Both::of("without some bytes", &json) };
+        both.check("a\u{4}b \u{4}\u{13}\u{14}c\u{1d}");
+        both.check_corpus();
+    }
+}
+
 #[test]
 fn errors_name_the_key() {
     let good = gguf(&storyteller(), VocabularyKind::Bpe { pre: Some("smollm".to_owned()) });
