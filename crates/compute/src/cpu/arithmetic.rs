@@ -18,6 +18,8 @@ pub(crate) trait Arithmetic: Element {
     /// What rows that wait for a product are made of.
     type Left: Number;
     type Packed: Packed;
+    /// Items of a product begin at multiples of so many rows.
+    const TILE_ROWS: usize;
 
     /// Rows × columns, with the padding that products want.
     fn waiting_elements(rows: usize, width: usize) -> usize;
@@ -33,10 +35,10 @@ pub(crate) trait Arithmetic: Element {
 
     fn left_from_f32(value: f32) -> Self::Left;
 
-    /// The most rows that one item of a product of this depth should have.
+    /// The most rows that one item of a product of this depth should have: whole tiles.
     fn item_rows(depth: usize) -> usize;
 
-    /// All sums of an item, handed to its [`GemmItem::finish`] row by row.
+    /// All sums of an item, handed to its [`GemmItem::finish`].
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut Self::Packed);
 }
 

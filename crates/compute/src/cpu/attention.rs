@@ -149,7 +149,9 @@ impl<E: BlockProducts> Queries<'_, E> {
     /// Tokens a row of this item sees: all up to its own.
     #[inline(always)]
     fn visible(&self, row: usize) -> usize {
-        self.first_position + (self.item.rows.start + row) / self.attention.shards.group() + 1
+        // Small numbers, whose division is fast.
+        let (row, group) = ((self.item.rows.start + row) as u32, self.attention.shards.group() as u32);
+        self.first_position + (row / group) as usize + 1
     }
 }
 
@@ -165,7 +167,8 @@ impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
     fn run<L: Lanes>(mut self) {
         self.gather_queries::<L>();
         self.scratch.folded.clear();
-        let scale = 1.0 / (self.queries.attention.head_dim() as f32).sqrt();
+        // Weights are powers of two: log₂ e is a part of the scale.
+        let scale = std::f32::consts::LOG2_E / (self.queries.attention.head_dim() as f32).sqrt();
         for index in self.queries.item.blocks.clone() {
             let block = Block::new(&self.queries, index);
             let AttentionScratch { operands, scores, sums, values, .. } = &mut *self.scratch;

@@ -24,6 +24,7 @@ impl Arithmetic for f32 {
     const PLAN: &'static str = "fma-chain-v2";
     type Left = Self;
     type Packed = PackedRows;
+    const TILE_ROWS: usize = MAX_TILE_ROWS;
 
     fn waiting_elements(rows: usize, width: usize) -> usize {
         rows * padded(width)
@@ -76,10 +77,7 @@ impl Arithmetic for f32 {
                     c_stride: TILE_PANELS * LANES,
                     resume: false,
                 });
-                for r in 0..rows {
-                    let sums = &sums.0[r * TILE_PANELS * LANES..][..panels * LANES];
-                    item.finish::<L>(row + r, panel, sums);
-                }
+                item.finish::<L>(row..row + rows, panel..panel + panels, &sums.0, TILE_PANELS * LANES);
             }
         }
     }

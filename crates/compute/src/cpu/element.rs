@@ -8,7 +8,7 @@
 use baton_fabric::PageOrder;
 use half::bf16;
 
-use super::lanes::{LANES, Lanes, vectors};
+use super::lanes::{LANES, Lanes, load_some};
 use super::pairs::BLOCK_DEPTH;
 
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
@@ -98,23 +98,23 @@ impl Element for bf16 {
 
     #[inline(always)]
     unsafe fn store_column<L: Lanes>(head: &[f32], to: *mut Self, column: usize, width: usize) {
-        vectors::<L>(head, |first, lanes| {
+        for (i, values) in head.chunks(LANES).enumerate() {
             let mut pairs = [0_u32; LANES / 2];
             // SAFETY: 16 rounded values are 8 pairs.
-            unsafe { lanes.store_bf16(pairs.as_mut_ptr().cast()) };
-            for (pair, k) in pairs.into_iter().zip((first..head.len()).step_by(2)) {
+            unsafe { load_some::<L>(values).store_bf16(pairs.as_mut_ptr().cast()) };
+            for (pair, bits) in pairs.into_iter().enumerate().take(values.len() / 2) {
                 // SAFETY: the caller's promise; the k of a pair are side by side.
-                unsafe { to.add(Self::index(k, column, width)).cast::<u32>().write(pair) };
+                unsafe { to.add(Self::index(i * LANES + 2 * pair, column, width)).cast::<u32>().write(bits) };
             }
-        });
+        }
     }
 
     #[inline(always)]
     unsafe fn store_row<L: Lanes>(head: &[f32], to: *mut Self, k: usize, width: usize) {
-        vectors::<L>(head, |first, lanes| {
+        for (i, values) in head.chunks(LANES).enumerate() {
             // SAFETY: the caller's promise; neighbouring columns are a pair apart.
-            unsafe { lanes.store_bf16_apart(to.add(Self::index(k, first, width)).cast()) };
-        });
+            unsafe { load_some::<L>(values).store_bf16_apart(to.add(Self::index(k, i * LANES, width)).cast()) };
+        }
     }
 
     #[inline(always)]

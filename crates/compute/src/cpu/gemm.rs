@@ -34,29 +34,51 @@ pub(crate) enum Output<'a, E: Arithmetic> {
 }
 
 /// How a product is cut into items, in every shard.
+///
+/// ```text
+///            panels
+///   rows   | 0 | 1 | 2 |    queue 0: a member's own rows pass through all phases in its caches,
+///          | 0 | 1 | 2 |    queue 1: and who has done its own helps others
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     row_block: usize,
     panel_block: usize,
     row_blocks: usize,
+    /// Row block b is in queue b % queues.
+    pub(crate) queues: usize,
 }
 
 /// Enough for an even finish, few enough that the ticket costs nothing.
 const ITEMS_PER_MEMBER: usize = 6;
+/// Fewer would read the weights too often for what they compute.
+const LEAST_OWN_ROWS: usize = 128;
 
 impl Cut {
-    /// `panels` and `members` of one shard.
-    fn new(rows: usize, item_rows: usize, panels: usize, members: usize) -> Self {
-        let row_block = item_rows.min(rows).max(1);
+    /// `panels` and `members` of one shard; items begin at multiples of `tile_rows`, which divides `item_rows`.
+    fn new(rows: usize, (tile_rows, item_rows): (usize, usize), panels: usize, members: usize, shards: usize) -> Self {
+        let own_rows = rows.div_ceil(members).max(LEAST_OWN_ROWS).next_multiple_of(tile_rows);
+        let row_block = item_rows.min(own_rows).min(rows).max(1);
         let row_blocks = rows.div_ceil(row_block);
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
-        Self { row_block, panel_block, row_blocks }
+        let queues = if shards > 1 { 1 } else { row_blocks.clamp(1, members) };
+        Self { row_block, panel_block, row_blocks, queues }
     }
 
     fn panel_blocks(&self, panels: usize) -> usize {
         panels.div_ceil(self.panel_block)
+    }
+
+    fn items(&self, panels: usize, queue: usize) -> usize {
+        (self.row_blocks + self.queues - 1 - queue) / self.queues * self.panel_blocks(panels)
+    }
+
+    /// The (row block, panel block) of an item: those of the same rows follow each other.
+    fn place(&self, panels: usize, queue: usize, item: usize) -> (usize, usize) {
+        let panel_blocks = self.panel_blocks(panels);
+        (queue + item / panel_blocks * self.queues, item % panel_blocks)
     }
 }
 
@@ -65,30 +87,29 @@ impl<E: Arithmetic> Gemm<'_, E> {
     pub(crate) fn cut(&self, members: usize) -> Cut {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
-        Cut::new(self.x.len(), E::item_rows(depth), panels, members)
+        Cut::new(self.x.len(), (E::TILE_ROWS, E::item_rows(depth)), panels, members, self.weights.len())
     }
 
-    pub(crate) fn items(&self, cut: &Cut, shard: usize) -> usize {
-        cut.row_blocks * cut.panel_blocks(self.weights[shard].matrix.panels())
+    pub(crate) fn items(&self, cut: &Cut, shard: usize, queue: usize) -> usize {
+        cut.items(self.weights[shard].matrix.panels(), queue)
     }
 
-    /// Neighbouring items share their rows.
     pub(crate) fn item<'a>(
         &'a self,
         cut: &Cut,
         shard: usize,
-        item: usize,
+        (queue, item): (usize, usize),
         packed: &'a mut E::Packed,
     ) -> PackedItem<'a, E> {
         let weights = &self.weights[shard];
         let all_panels = weights.matrix.panels();
-        let panel_blocks = cut.panel_blocks(all_panels);
-        let (rows, panels) = (item / panel_blocks * cut.row_block, item % panel_blocks * cut.panel_block);
+        let (row_block, panel_block) = cut.place(all_panels, queue, item);
+        let (row, panel) = (row_block * cut.row_block, panel_block * cut.panel_block);
         let item = GemmItem {
             gemm: self,
             weights,
-            rows: rows..(rows + cut.row_block).min(self.x.len()),
-            panels: panels..(panels + cut.panel_block).min(all_panels),
+            rows: row..(row + cut.row_block).min(self.x.len()),
+            panels: panel..(panel + cut.panel_block).min(all_panels),
         };
         PackedItem { item, packed }
     }
@@ -133,31 +154,56 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         }
     }
 
-    /// Puts one row's sums of some panels where they belong.
+    /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
     #[inline(always)]
-    pub(crate) fn finish<L: Lanes>(&self, row: usize, panel: usize, sums: &[f32]) {
-        let column = self.weights.first_column + panel * LANES;
+    pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
+        let (width, first) = (panels.len() * LANES, self.weights.first_column);
+        assert!(width <= stride && sums.len() >= (rows.len() - 1) * stride + width);
         // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist.
         unsafe {
             match &self.gemm.y {
-                Output::Store { y, stride } => {
-                    let y = y.as_ptr().add(row * stride + column);
-                    for i in (0..sums.len()).step_by(LANES) {
-                        self.biased::<L>(panel, sums, i).store(y.add(i));
+                Output::Store { y, stride: y_stride } => {
+                    let y = y.as_ptr().add(rows.start * y_stride + first + panels.start * LANES);
+                    for row in 0..rows.len() {
+                        let sums = &sums[row * stride..];
+                        for i in (0..width).step_by(LANES) {
+                            self.biased::<L>(panels.start, sums, i).store(y.add(row * y_stride + i));
+                        }
                     }
                 }
-                Output::AddTo { y, stride } => {
-                    let y = y.as_ptr().add(row * stride + column);
-                    for i in (0..sums.len()).step_by(LANES) {
-                        L::load(y.add(i)).add(self.biased::<L>(panel, sums, i)).store(y.add(i));
+                Output::AddTo { y, stride: y_stride } => {
+                    let y = y.as_ptr().add(rows.start * y_stride + first + panels.start * LANES);
+                    for row in 0..rows.len() {
+                        let sums = &sums[row * stride..];
+                        for i in (0..width).step_by(LANES) {
+                            let y = y.add(row * y_stride + i);
+                            L::load(y).add(self.biased::<L>(panels.start, sums, i)).store(y);
+                        }
                     }
                 }
                 Output::Gated(y) => {
-                    for i in (0..sums.len()).step_by(2 * LANES) {
-                        let (gate, up) = (self.biased::<L>(panel, sums, i), self.biased::<L>(panel, sums, i + LANES));
-                        let column = self.weights.first_column + (panel * LANES + i) / 2;
-                        y.put(row, column, math::silu(gate).mul(up));
+                    for row in 0..rows.len() {
+                        let sums = &sums[row * stride..];
+                        for i in (0..width).step_by(2 * LANES) {
+                            let gate = self.biased::<L>(panels.start, sums, i);
+                            let up = self.biased::<L>(panels.start, sums, i + LANES);
+                            let column = first + (panels.start * LANES + i) / 2;
+                            y.put(rows.start + row, column, math::silu(gate).mul(up));
+                        }
                     }
+                }
+            }
+        }
+    }
+
+    /// Asks for the memory that `finish` will write.
+    #[inline(always)]
+    pub(crate) fn prefetch<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) {
+        if let Output::Store { y, stride } | Output::AddTo { y, stride } = &self.gemm.y {
+            let column = self.weights.first_column + panels.start * LANES;
+            for row in rows {
+                for i in (0..panels.len() * LANES).step_by(LANES) {
+                    L::prefetch_to_write(y.as_ptr().wrapping_add(row * stride + column + i).cast());
                 }
             }
         }
@@ -184,21 +230,26 @@ mod tests {
 
     #[test]
     fn items_cover_everything_once() {
-        for rows in [1, 2, 7, 12, 97, 512] {
-            for (item_rows, panels) in
-                [12, 96, 256].into_iter().flat_map(|rows| [1, 2, 3, 24, 40, 130].map(|n| (rows, n)))
+        for (rows, members) in [1, 2, 7, 12, 97, 512, 1000].into_iter().flat_map(|rows| [1, 2, 7].map(|n| (rows, n))) {
+            for (tiles, panels) in
+                [((12, 12), 1), ((12, 96), 2), ((32, 256), 3), ((32, 256), 24), ((32, 512), 40), ((12, 96), 130)]
             {
-                for members in [1, 2, 7] {
-                    let cut = Cut::new(rows, item_rows, panels, members);
+                for shards in [1, 2] {
+                    let cut = Cut::new(rows, tiles, panels, members, shards);
                     assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
+                    assert!(cut.row_blocks == 1 || cut.row_block.is_multiple_of(tiles.0));
+                    assert!(cut.panel_block.is_multiple_of(2) && cut.queues <= members);
                     // A shard may have fewer panels than the one that the cut was made for.
                     for panels in [panels, panels - 1] {
-                        let blocks = cut.panel_blocks(panels);
-                        assert!(
-                            cut.panel_block * blocks >= panels && cut.panel_block * blocks < panels + cut.panel_block
-                        );
+                        let places = (0..cut.queues).flat_map(|queue| {
+                            (0..cut.items(panels, queue)).map(move |item| cut.place(panels, queue, item))
+                        });
+                        let mut places: Vec<_> = places.collect();
+                        places.sort_unstable();
+                        let blocks = panels.div_ceil(cut.panel_block);
+                        let expected = (0..cut.row_blocks).flat_map(|row| (0..blocks).map(move |panel| (row, panel)));
+                        assert_eq!(places, expected.collect::<Vec<_>>(), "{cut:?}");
                     }
-                    assert_eq!(cut.panel_block % 2, 0);
                 }
             }
         }

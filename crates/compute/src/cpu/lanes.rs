@@ -95,27 +95,57 @@ pub(crate) trait Lanes: Copy {
     fn pow2_of_magic(self) -> Self;
     fn to_array(self) -> [f32; LANES];
 
+    /// Sum of the lanes as a tree: i with i + 8, then + 4, + 2, + 1.
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        tree(self, |a, b| a + b)
+    }
+
+    /// Largest lane, by the same tree.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        tree(self, |a, b| if a > b { a } else { b })
+    }
+
     /// Asks for a cache line; any address will do.
     fn prefetch(p: *const u8);
+
+    /// Asks for a cache line that will be written.
+    #[inline(always)]
+    fn prefetch_to_write(p: *const u8) {
+        Self::prefetch(p);
+    }
 
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;
 }
 
-/// 16 values at a time; zeros behind the last.
 #[inline(always)]
-pub(crate) fn vectors<L: Lanes>(values: &[f32], mut each: impl FnMut(usize, L)) {
-    let (whole, rest) = values.as_chunks::<LANES>();
-    for (i, values) in whole.iter().enumerate() {
-        // SAFETY: a whole vector.
-        each(i * LANES, unsafe { L::load(values.as_ptr()) });
+fn tree<L: Lanes>(x: L, of_two: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = x.to_array();
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = of_two(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
     }
-    if !rest.is_empty() {
-        let mut padded = [0.0; LANES];
-        padded[..rest.len()].copy_from_slice(rest);
-        // SAFETY: a whole vector.
-        each(whole.len() * LANES, unsafe { L::load(padded.as_ptr()) });
-    }
+    lanes[0]
+}
+
+/// Up to 16 values; zeros behind them.
+#[inline(always)]
+pub(crate) fn load_some<L: Lanes>(values: &[f32]) -> L {
+    let mut all = [0.0; LANES];
+    let values = match values.as_array::<LANES>() {
+        Some(values) => values,
+        None => {
+            all[..values.len()].copy_from_slice(values);
+            &all
+        }
+    };
+    // SAFETY: a whole vector.
+    unsafe { L::load(values.as_ptr()) }
 }
 
 #[cfg(test)]
@@ -166,6 +196,9 @@ mod tests {
                 unsafe { lanes.store(stored.as_mut_ptr()) };
                 assert_eq!(stored.map(f32::to_bits), lanes.to_array().map(f32::to_bits));
                 bits.extend(stored.map(f32::to_bits));
+            }
+            for lanes in [a, b, a.sub(b), odd.keep_first(3, a)] {
+                bits.extend([lanes.sum().to_bits(), lanes.largest().to_bits()]);
             }
             bits.extend(rounded(a.fma(b, even)).map(u32::from));
             bits.extend(rounded(odd).map(u32::from));
@@ -229,7 +262,7 @@ mod tests {
     #[test]
     fn instruction_sets_agree_on_every_bit() {
         let reference = Isa::Portable.run(Everything);
-        assert_eq!(reference.len(), 14 * LANES);
+        assert_eq!(reference.len(), 14 * LANES + 8);
         for isa in Isa::available() {
             assert_eq!(isa.run(Everything), reference, "{isa}");
         }

@@ -1,11 +1,6 @@
-//! Elementwise functions and reductions, from operations that every instruction set rounds alike.
+//! Elementwise functions, from operations that every instruction set rounds alike.
 
-#![allow(
-    clippy::needless_range_loop,
-    reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
-)]
-
-use super::lanes::{LANES, Lanes};
+use super::lanes::Lanes;
 
 /// eˣ with a relative error below 2⁻²². Below -87.3 it gives the smallest normal number's neighbourhood, not zero.
 ///
@@ -29,6 +24,23 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
     p.mul(biased.pow2_of_magic())
 }
 
+/// 2ˣ for x ≤ 0 with a relative error below 2⁻²¹. Below -126 it gives the smallest normal number, not zero.
+///
+/// x = n + f, |f| ≤ ½; 2ˣ = 2ⁿ · p(f).
+#[inline(always)]
+pub(crate) fn exp2_of_negative<L: Lanes>(x: L) -> L {
+    let magic = L::splat(12_582_912.0);
+    // In this order a NaN stays one.
+    let x = L::splat(-126.0).max(x);
+    let biased = x.add(magic);
+    let f = x.sub(biased.sub(magic));
+    let mut p = L::splat(1.326_469e-3);
+    for coefficient in [9.671_5e-3, 5.550_733_6e-2, 2.402_224_2e-1, 6.931_47e-1, 1.0] {
+        p = p.fma(f, L::splat(coefficient));
+    }
+    p.mul(biased.pow2_of_magic())
+}
+
 /// x · σ(x)
 #[inline(always)]
 pub(crate) fn silu<L: Lanes>(x: L) -> L {
@@ -36,43 +48,16 @@ pub(crate) fn silu<L: Lanes>(x: L) -> L {
     x.div(L::splat(1.0).add(e))
 }
 
-/// Sum of the lanes as a tree: i with i + 8, then + 4, + 2, + 1.
-#[inline(always)]
-pub(crate) fn sum<L: Lanes>(x: L) -> f32 {
-    let mut lanes = x.to_array();
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
-}
-
-/// Largest lane, by the same tree.
-#[inline(always)]
-pub(crate) fn largest<L: Lanes>(x: L) -> f32 {
-    let mut lanes = x.to_array();
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] = if lanes[i] > lanes[i + width] { lanes[i] } else { lanes[i + width] };
-        }
-        width /= 2;
-    }
-    lanes[0]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu::isa::{Isa, Kernel};
+    use crate::cpu::lanes::LANES;
 
     struct OfAll<'a>(&'a [f32]);
 
     impl Kernel for OfAll<'_> {
-        type Output = Vec<[f32; 4]>;
+        type Output = Vec<[f32; 5]>;
 
         #[inline(always)]
         fn run<L: Lanes>(self) -> Self::Output {
@@ -80,7 +65,9 @@ mod tests {
                 let spread: [f32; LANES] = std::array::from_fn(|i| x * (i as f32 - 3.0));
                 // SAFETY: 16 lanes.
                 let spread = unsafe { L::load(spread.as_ptr()) };
-                [exp(L::splat(x)).to_array()[3], silu(L::splat(x)).to_array()[9], sum(spread), largest(spread)]
+                let (exp, silu) = (exp(L::splat(x)).to_array()[3], silu(L::splat(x)).to_array()[9]);
+                let exp2 = exp2_of_negative(L::splat(x).min(L::splat(0.0))).to_array()[5];
+                [exp, silu, exp2, spread.sum(), spread.largest()]
             };
             self.0.iter().map(|&x| one(x)).collect()
         }
@@ -91,9 +78,11 @@ mod tests {
         let inputs: Vec<f32> =
             (-3000..3000).map(|i| i as f32 * 0.029).chain([0.0, -0.0, 1e-20, f32::NEG_INFINITY]).collect();
         let reference = Isa::Portable.run(OfAll(&inputs));
-        for (&x, &[exp, silu, sum, largest]) in inputs.iter().zip(&reference) {
+        for (&x, &[exp, silu, exp2, sum, largest]) in inputs.iter().zip(&reference) {
             let expected = f64::from(x).exp();
             assert!((f64::from(exp) - expected).abs() <= expected * 3e-7 + 2e-38, "exp({x}) = {exp}");
+            let expected = f64::from(x).min(0.0).exp2();
+            assert!((f64::from(exp2) - expected).abs() <= expected * 4e-7 + 1.2e-38, "2^{x} = {exp2}");
             if x.is_finite() {
                 let expected = f64::from(x) / (1.0 + (-f64::from(x)).exp());
                 assert!((f64::from(silu) - expected).abs() <= expected.abs() * 1e-6 + 1e-35, "silu({x}) = {silu}");
@@ -101,7 +90,7 @@ mod tests {
                 assert_eq!(largest, if x > 0.0 { 12.0 * x } else { -3.0 * x });
             }
         }
-        let bits = |rows: &[[f32; 4]]| rows.iter().map(|row| row.map(f32::to_bits)).collect::<Vec<_>>();
+        let bits = |rows: &[[f32; 5]]| rows.iter().map(|row| row.map(f32::to_bits)).collect::<Vec<_>>();
         for isa in Isa::available() {
             assert_eq!(bits(&isa.run(OfAll(&inputs))), bits(&reference), "{isa}");
         }

@@ -1,7 +1,6 @@
 //! RMSNorm of one row.
 
 use super::lanes::{LANES, Lanes};
-use super::math;
 
 /// x / √(mean(x²) + eps) · weight. Rows are padded with zeros to whole vectors, so the padding adds nothing.
 #[derive(Clone, Copy)]
@@ -24,7 +23,7 @@ impl RmsNorm<'_> {
             let x = unsafe { L::load(x.as_ptr().add(i)) };
             squares = x.fma(x, squares);
         }
-        let mean = math::sum(squares) / self.hidden as f32;
+        let mean = squares.sum() / self.hidden as f32;
         let scale = L::splat(1.0 / (mean + self.eps).sqrt());
         for i in (0..width).step_by(LANES) {
             // SAFETY: whole vectors inside the rows.

@@ -14,7 +14,7 @@ mod tile_rows;
 
 use half::bf16;
 
-pub(crate) use self::product::{PagedProduct, PairsProduct};
+pub(crate) use self::product::{AHEAD, PagedProduct, PairsProduct};
 pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
@@ -34,6 +34,8 @@ pub(crate) const SLICE_BLOCKS: usize = 64;
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
 const MAX_ITEM_ROWS: usize = 512;
+/// Products that ask for one panel between them.
+const AHEAD_PARTS: usize = TILE / AHEAD;
 /// Panels whose sums wait for the next slice of k.
 const SLICED_PANELS: usize = 16;
 
@@ -41,6 +43,7 @@ impl Arithmetic for bf16 {
     const PLAN: &'static str = "bf16-pairs-v1";
     type Left = Self;
     type Packed = TileRows;
+    const TILE_ROWS: usize = PRODUCT_ROWS;
 
     fn waiting_elements(rows: usize, width: usize) -> usize {
         rows.next_multiple_of(TILE_ROWS) * width.next_multiple_of(BLOCK_DEPTH)
@@ -88,14 +91,25 @@ impl Arithmetic for bf16 {
                     let width = PRODUCT_PANELS.min(panels.end - panel);
                     // SAFETY: inside the panel.
                     let b = unsafe { matrix.panel(panel).add(slice.start * TILE) };
+                    // While the first rows pass by, the panels that come next are asked for, in equal parts.
+                    let next = matrix.panel(panel + width).wrapping_add(slice.start * TILE);
+                    let ahead = |part: usize| {
+                        let (panel, part) = (part / AHEAD_PARTS, part % AHEAD_PARTS);
+                        let first = next.wrapping_add(panel * matrix.panel_stride() + part * slice.len() * AHEAD);
+                        (panel < PRODUCT_PANELS).then_some(first)
+                    };
                     for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
                         let rows = PRODUCT_ROWS.min(item.rows.len() - row);
                         let waiting = (row / PRODUCT_ROWS * SLICED_PANELS + panel - first) / PRODUCT_PANELS;
                         let sums = if blocks > SLICE_BLOCKS { packed.sums(waiting) } else { packed.sums(0) };
                         // SAFETY: `left` has all blocks of whole tiles of rows.
                         let a = unsafe { left.add(tile_index(row, slice.start * BLOCK_DEPTH, blocks)) };
+                        let rows = item.rows.start + row..item.rows.start + row + rows;
+                        if slice.end == blocks {
+                            item.prefetch::<L>(rows.clone(), panel..panel + width);
+                        }
                         L::call(PairsProduct {
-                            rows,
+                            rows: rows.len(),
                             panels: width,
                             pairs: slice.len() * BLOCK_DEPTH / 2,
                             a,
@@ -103,15 +117,13 @@ impl Arithmetic for bf16 {
                             b,
                             b_pair_stride: Matrix::<Self>::PAIR_STRIDE,
                             b_panel_stride: matrix.panel_stride(),
+                            ahead: ahead(row / PRODUCT_ROWS),
                             c: sums.as_mut_ptr(),
                             c_stride: PRODUCT_PANELS * LANES,
                             resume: slice.start > 0,
                         });
                         if slice.end == blocks {
-                            for r in 0..rows {
-                                let sums = &sums[r * PRODUCT_PANELS * LANES..][..width * LANES];
-                                item.finish::<L>(item.rows.start + row + r, panel, sums);
-                            }
+                            item.finish::<L>(rows, panel..panel + width, sums, PRODUCT_PANELS * LANES);
                         }
                     }
                 }

@@ -9,6 +9,9 @@ use crate::ComputeError;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Smaller regions would waste most of one.
+const LEAST_HUGE_BYTES: usize = HUGE_PAGE_BYTES / 8;
+
 /// Private anonymous memory, 64-byte aligned at least; on huge pages where it is big enough for them.
 pub(crate) struct Region {
     mapping: NonNull<u8>,
@@ -24,8 +27,9 @@ unsafe impl Sync for Region {}
 
 impl Region {
     pub(crate) fn new(bytes: usize) -> Result<Self, ComputeError> {
-        let huge = bytes >= HUGE_PAGE_BYTES;
-        let mapping_bytes = bytes.max(1) + if huge { HUGE_PAGE_BYTES } else { 0 };
+        let huge = bytes >= LEAST_HUGE_BYTES;
+        let used_bytes = if huge { bytes.next_multiple_of(HUGE_PAGE_BYTES) } else { bytes.max(1) };
+        let mapping_bytes = used_bytes + if huge { HUGE_PAGE_BYTES } else { 0 };
         // SAFETY: a fresh anonymous mapping touches nobody's memory.
         let mapping = unsafe {
             libc::mmap(
@@ -50,7 +54,7 @@ impl Region {
             // SAFETY: `skip` is below the huge page that was added to the mapping. The advice may fail: then pages are small.
             unsafe {
                 first = mapping.add(skip);
-                libc::madvise(first.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+                libc::madvise(first.as_ptr().cast(), used_bytes, libc::MADV_HUGEPAGE);
             }
         }
         Ok(Self { mapping, mapping_bytes, first, bytes })

@@ -43,7 +43,8 @@ struct State {
     /// Opens with every region.
     start: Gate,
     entry: Entry,
-    /// The next item of the current phase, for each shard.
+    shards: usize,
+    /// The next item of the current phase, for each shard or queue.
     tickets: Vec<Ticket>,
     /// Finished items of the current phase, of all shards.
     finished: Apart<AtomicUsize>,
@@ -70,12 +71,14 @@ impl Team {
     }
 
     pub(crate) fn with_shards(size: usize, shards: usize) -> Result<Self, ComputeError> {
+        let (size, shards) = (size.max(1), shards.max(1));
         let state = Arc::new(State {
-            size: size.max(1),
+            size,
+            shards,
             job: UnsafeCell::new(None),
             start: Gate::default(),
             entry: Entry::default(),
-            tickets: (0..shards.max(1)).map(|_| Ticket::default()).collect(),
+            tickets: (0..size.max(shards)).map(|_| Ticket::default()).collect(),
             finished: Apart::default(),
             phase: Gate::default(),
             failed: AtomicBool::new(false),
@@ -167,7 +170,7 @@ impl State {
 
     /// Evenly: some members of their own for each shard, or else some shards for each member.
     fn shards_of(&self, member: usize) -> Range<usize> {
-        let first = |member: usize| member * self.tickets.len() / self.size;
+        let first = |member: usize| member * self.shards / self.size;
         first(member)..first(member + 1).max(first(member) + 1)
     }
 }
@@ -229,6 +232,29 @@ mod tests {
                 };
                 team.run(&job).unwrap();
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 3));
+            }
+        }
+    }
+
+    #[test]
+    fn queues_are_emptied_by_whoever_has_time() {
+        let mut team = Team::new(3).unwrap();
+        for queues in 1..=3 {
+            let counts: Vec<AtomicUsize> = (0..queues * 20).map(|_| AtomicUsize::new(0)).collect();
+            let job = |member: &Member<'_>| {
+                for phase in 0..5 {
+                    // The last queue is empty every other time.
+                    let items = |queue: usize| if (phase + queue).is_multiple_of(2) { 20 } else { 0 };
+                    member.each_of_queues(queues, items, |queue, item| {
+                        counts[queue * 20 + item].fetch_add(1, Ordering::Relaxed);
+                    })?;
+                }
+                Ok(())
+            };
+            team.run(&job).unwrap();
+            for (i, count) in counts.iter().enumerate() {
+                let expected = if (i / 20).is_multiple_of(2) { 3 } else { 2 };
+                assert_eq!(count.load(Ordering::Relaxed), expected, "item {i} of {queues} queues");
             }
         }
     }

@@ -104,6 +104,9 @@ pub(crate) struct Operands {
     /// From 16 columns to the next 16.
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
+    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart.
+    pub(crate) ahead: *const bf16,
+    pub(crate) ahead_bytes: usize,
 }
 
 macro_rules! tile {
@@ -166,7 +169,7 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
 /// Tiles are configured, `operands` are readable for `ROWS` × `COLUMNS` tiles, and there is at least one block.
 #[inline(always)]
 pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Operands) {
-    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, blocks } = operands;
+    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, blocks, .. } = operands;
     let right_block_bytes = TILE_ROWS * right_pair_bytes;
     // SAFETY: the caller's promise.
     unsafe {
@@ -175,12 +178,17 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
                 "2:",
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm6, [{b} + {pair}]",
-                "tileloadd tmm5, [{a_below} + {row}]",
-                "tileloadd tmm7, [{b_right} + {pair}]",
                 "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm5, [{a_below} + {row}]",
+                "prefetcht1 [{ahead}]",
+                "prefetcht1 [{ahead} + 64]",
                 "tdpbf16ps tmm2, tmm5, tmm6",
+                "tileloadd tmm7, [{b_right} + {pair}]",
+                "prefetcht1 [{ahead} + 128]",
+                "prefetcht1 [{ahead} + 192]",
                 "tdpbf16ps tmm1, tmm4, tmm7",
                 "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {ahead}, {ahead_bytes}",
                 "add {a}, 1024",
                 "add {a_below}, 1024",
                 "add {b}, {block}",
@@ -195,6 +203,8 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
                 row = in(reg) ROW_BYTES,
                 pair = in(reg) right_pair_bytes,
                 block = in(reg) right_block_bytes,
+                ahead = inout(reg) operands.ahead => _,
+                ahead_bytes = in(reg) operands.ahead_bytes,
                 options(nostack),
             ),
             (1, 2) => asm!(

@@ -11,7 +11,7 @@ use super::softmax::{BlockSum, softmax_block};
 use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
 use crate::cpu::element::{Element, pair_stride};
-use crate::cpu::lanes::{LANES, Lanes, vectors};
+use crate::cpu::lanes::{LANES, Lanes, load_some};
 use crate::cpu::pairs::{BLOCK_DEPTH, PagedProduct, PairsProduct, TILE, TILE_ROWS, tile_index};
 use crate::cpu::region::Buffer;
 
@@ -47,16 +47,25 @@ impl BlockProducts for bf16 {
     fn put_query<L: Lanes>(operands: &mut TileOperands, row: usize, query: &[f32]) {
         assert!(row < Self::BLOCK_ROWS && query.len() <= operands.query_blocks * BLOCK_DEPTH);
         let queries = operands.queries.as_mut_slice().as_mut_ptr();
-        vectors::<L>(query, |dimension, values| {
+        for (i, values) in query.chunks(LANES).enumerate() {
             // SAFETY: 16 k of a row that exists.
-            unsafe { Self::put(values, queries.add(tile_index(row, dimension, operands.query_blocks))) };
-        });
+            unsafe {
+                Self::put(load_some::<L>(values), queries.add(tile_index(row, i * LANES, operands.query_blocks)))
+            };
+        }
     }
 
     #[inline(always)]
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &TileOperands, scores: &mut [f32]) {
         let first = block.rows.start / TILE_ROWS * TILE_ROWS;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
+            // Values of this page are needed soon, keys of the next one sooner. Where many rows look at them they are near.
+            if block.rows.end <= TILE_ROWS {
+                prefetch::<L>(block.values(token), PAGE_TOKENS * block.value_width());
+                if token + PAGE_TOKENS < block.tokens {
+                    prefetch::<L>(block.keys(token + PAGE_TOKENS), PAGE_TOKENS * block.value_width());
+                }
+            }
             // Queries and scores hold two tiles of rows, the page 32 columns of `head_dim` k.
             L::call(PairsProduct {
                 rows: block.rows.end - first,
@@ -67,6 +76,7 @@ impl BlockProducts for bf16 {
                 b: block.keys(token),
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: Self::index(0, LANES, PAGE_TOKENS),
+                ahead: None,
                 c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
                 c_stride: BLOCK_TOKENS,
                 resume: false,
@@ -121,6 +131,7 @@ impl BlockProducts for bf16 {
                     b: pages[0],
                     b_pair_stride: pair_stride(width),
                     b_panel_stride: Self::index(0, LANES, width),
+                    ahead: None,
                     c: values[first * width + column..].as_mut_ptr(),
                     c_stride: width,
                     resume: false,
@@ -129,6 +140,14 @@ impl BlockProducts for bf16 {
                 offset: Self::index(0, column, width),
             });
         }
+    }
+}
+
+#[inline(always)]
+fn prefetch<L: Lanes>(first: *const bf16, elements: usize) {
+    const LINE: usize = 64 / size_of::<bf16>();
+    for i in (0..elements).step_by(LINE) {
+        L::prefetch(first.wrapping_add(i).cast());
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::math;
 
-/// Largest score and sum of weights.
+/// Largest score, scaled, and sum of weights.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSum {
     max: f32,
@@ -14,7 +14,7 @@ impl BlockSum {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Hands exp(scale · score - max) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are
+/// Hands 2^(scale · (score - largest)) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are
 /// not needed any more; lane i sums the weights of tokens i, i + 16, ….
 #[inline(always)]
 pub(super) fn softmax_block<L: Lanes>(
@@ -24,25 +24,26 @@ pub(super) fn softmax_block<L: Lanes>(
     mut put: impl FnMut(&mut [f32], usize, L),
 ) -> BlockSum {
     assert!(visible > 0 && visible <= scores.len() && scores.len().is_multiple_of(LANES));
-    let scale = L::splat(scale);
-    let nothing = L::splat(f32::NEG_INFINITY);
-    let scaled = |scores: &[f32], token: usize| {
-        // SAFETY: whole vectors inside the block.
-        unsafe { L::load(scores.as_ptr().add(token)) }.mul(scale)
-    };
-    let mut max = nothing;
-    for token in (0..visible).step_by(LANES) {
-        max = max.max(scaled(scores, token).keep_first(visible - token, nothing));
+    let (whole, nothing) = (visible / LANES * LANES, L::splat(f32::NEG_INFINITY));
+    // SAFETY: whole vectors inside the block.
+    let score = |scores: &[f32], token: usize| unsafe { L::load(scores.as_ptr().add(token)) };
+    let mut largest = nothing;
+    for token in (0..whole).step_by(LANES) {
+        largest = largest.max(score(scores, token));
     }
-    let largest = math::largest(max);
-    let max = L::splat(largest);
+    if whole < visible {
+        largest = largest.max(score(scores, whole).keep_first(visible - whole, nothing));
+    }
+    let max = largest.largest() * scale;
+    let (scale, less) = (L::splat(scale), L::splat(-max));
     let mut sums = L::splat(0.0);
     for token in (0..visible).step_by(LANES) {
-        let weight = math::exp(scaled(scores, token).sub(max)).keep_first(visible - token, L::splat(0.0));
+        let weight = math::exp2_of_negative(score(scores, token).fma(scale, less));
+        let weight = if token < whole { weight } else { weight.keep_first(visible - token, L::splat(0.0)) };
         put(scores, token, weight);
         sums = sums.add(weight);
     }
-    BlockSum { max: largest, sum: math::sum(sums) }
+    BlockSum { max, sum: sums.sum() }
 }
 
 /// Blocks folded so far: value = Σ weights · v, all weights relative to the largest score.
@@ -59,20 +60,25 @@ impl Folded {
 
     pub(super) fn clear(&mut self) {
         self.sums.fill(BlockSum::EMPTY);
-        self.values.fill(0.0);
     }
 
     /// Adds the row's next block with its weighted values.
     #[inline(always)]
     pub(super) fn fold<L: Lanes>(&mut self, row: usize, block: BlockSum, values: &[f32]) {
         let old = self.sums[row];
-        let max = if old.max > block.max { old.max } else { block.max };
-        let keep = math::exp(L::splat(old.max - max));
-        let take = math::exp(L::splat(block.max - max));
-        let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
-        self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
         let folded = &mut self.values[row * self.width..][..self.width];
         assert!(values.len() == self.width);
+        if old.sum == 0.0 {
+            // The first one.
+            self.sums[row] = block;
+            folded.copy_from_slice(values);
+            return;
+        }
+        let max = if old.max > block.max { old.max } else { block.max };
+        let keep = math::exp2_of_negative(L::splat(old.max - max));
+        let take = math::exp2_of_negative(L::splat(block.max - max));
+        let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
+        self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
         for i in (0..values.len()).step_by(LANES) {
             // SAFETY: rows are whole vectors.
             unsafe {

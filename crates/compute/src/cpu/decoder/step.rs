@@ -138,10 +138,14 @@ impl<'a, E: BlockProducts> Step<'a, E> {
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
         packed.clear();
-        member.each_of_shards(
-            |shard| gemm.items(&cut, shard),
-            |shard, item| self.isa.run(gemm.item(&cut, shard, item, packed)),
-        )
+        if self.shards.count > 1 {
+            let items = |shard| gemm.items(&cut, shard, 0);
+            return member.each_of_shards(items, |shard, item| self.isa.run(gemm.item(&cut, shard, (0, item), packed)));
+        }
+        let items = |queue| gemm.items(&cut, 0, queue);
+        member.each_of_queues(cut.queues, items, |queue, item| {
+            self.isa.run(gemm.item(&cut, 0, (queue, item), packed));
+        })
     }
 
     /// Of q and k in place, for models that have such norms.

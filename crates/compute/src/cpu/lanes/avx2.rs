@@ -152,6 +152,16 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn sum(self) -> f32 {
+        avx2!(sum(_mm256_add_ps(self.0, self.1)))
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        avx2!(largest(_mm256_max_ps(self.0, self.1)))
+    }
+
+    #[inline(always)]
     fn prefetch(p: *const u8) {
         avx2!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
     }
@@ -160,6 +170,26 @@ impl Lanes for Avx2 {
     fn call<K: Kernel>(kernel: K) -> K::Output {
         avx2!(run(kernel))
     }
+}
+
+/// The rest of the tree.
+#[inline(always)]
+pub(super) fn sum(x: __m256) -> f32 {
+    avx2!({
+        let four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+    })
+}
+
+/// The rest of the tree.
+#[inline(always)]
+pub(super) fn largest(x: __m256) -> f32 {
+    avx2!({
+        let four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    })
 }
 
 /// In the lower halves of 32-bit words.

@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes};
+use super::{LANES, Lanes, avx2};
 use crate::cpu::isa::Kernel;
 
 /// `TILES`: the machine has AMX and with it AVX512_BF16, too.
@@ -127,8 +127,23 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
+    fn sum(self) -> f32 {
+        avx512!(avx2::sum(_mm256_add_ps(self.low(), self.high())))
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        avx512!(avx2::largest(_mm256_max_ps(self.low(), self.high())))
+    }
+
+    #[inline(always)]
     fn prefetch(p: *const u8) {
         avx512!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
+    }
+
+    #[inline(always)]
+    fn prefetch_to_write(p: *const u8) {
+        avx512!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
     }
 
     #[inline(always)]
@@ -138,6 +153,16 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
 }
 
 impl<const TILES: bool> Avx512<TILES> {
+    #[inline(always)]
+    fn low(self) -> __m256 {
+        avx512!(_mm512_castps512_ps256(self.0))
+    }
+
+    #[inline(always)]
+    fn high(self) -> __m256 {
+        avx512!(_mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self.0))))
+    }
+
     #[inline(always)]
     fn to_bf16(self) -> __m256i {
         if TILES {

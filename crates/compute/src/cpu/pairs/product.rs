@@ -28,10 +28,15 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
+    /// Memory to ask for on the way: [`AHEAD`] elements per block of k.
+    pub(crate) ahead: Option<*const bf16>,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
     pub(crate) resume: bool,
 }
+
+/// Four cache lines.
+pub(crate) const AHEAD: usize = 128;
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 
@@ -126,6 +131,8 @@ impl PairsProduct {
             right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
             right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
             blocks: self.pairs / BLOCK_PAIRS,
+            ahead: self.ahead.unwrap_or(self.b),
+            ahead_bytes: if self.ahead.is_some() { AHEAD * size_of::<bf16>() } else { 0 },
         };
         let c_bytes = self.c_stride * size_of::<f32>();
         // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
@@ -256,6 +263,7 @@ mod tests {
                 b: b.as_ptr(),
                 b_pair_stride: pair_stride(width),
                 b_panel_stride: bf16::index(0, LANES, width),
+                ahead: resume.then_some(b.as_ptr()),
                 c: c.as_mut_ptr(),
                 c_stride,
                 resume,

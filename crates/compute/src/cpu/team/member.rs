@@ -39,15 +39,27 @@ impl<'a> Member<'a> {
         items: impl Fn(usize) -> usize,
         body: impl FnMut(usize, usize),
     ) -> Result<(), Stopped> {
-        let all = (0..self.state.tickets.len()).map(&items).sum();
+        let all = (0..self.state.shards).map(&items).sum();
         self.run_phase(self.shards.clone(), all, items, body)
     }
 
-    /// This member takes items of `shards`; the phase ends with the last of `all` items.
+    /// One phase of several queues, at most one per member: each begins with its own and goes on with the others.
+    pub(crate) fn each_of_queues(
+        &self,
+        queues: usize,
+        items: impl Fn(usize) -> usize,
+        body: impl FnMut(usize, usize),
+    ) -> Result<(), Stopped> {
+        let own = self.index % queues.max(1);
+        let all = (0..queues).map(&items).sum();
+        self.run_phase((own..queues).chain(0..own), all, items, body)
+    }
+
+    /// This member takes items of `queues`, in their order; the phase ends with the last of `all` items.
     #[inline]
     fn run_phase(
         &self,
-        shards: Range<usize>,
+        queues: impl Iterator<Item = usize> + Clone,
         all: usize,
         items: impl Fn(usize) -> usize,
         mut body: impl FnMut(usize, usize),
@@ -59,9 +71,9 @@ impl<'a> Member<'a> {
         let phase = self.phase.replace(self.phase.get() + 1);
         loop {
             let seen = state.phase.openings();
-            match self.take(phase, shards.clone(), &items) {
-                (shard, Next::Item(item)) => {
-                    body(shard, item);
+            match self.take(phase, queues.clone(), &items) {
+                (queue, Next::Item(item)) => {
+                    body(queue, item);
                     if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == all {
                         state.finished.0.store(0, Ordering::Relaxed);
                         state.tickets.iter().for_each(|ticket| ticket.next_phase(phase));
@@ -77,13 +89,13 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// From the first of `shards` that has something.
+    /// From the first of `queues` that has something.
     #[inline]
-    fn take(&self, phase: u32, shards: Range<usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
-        for shard in shards {
-            match self.state.tickets[shard].take(phase, items(shard)) {
+    fn take(&self, phase: u32, queues: impl Iterator<Item = usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
+        for queue in queues {
+            match self.state.tickets[queue].take(phase, items(queue)) {
                 Next::Nothing => {}
-                next => return (shard, next),
+                next => return (queue, next),
             }
         }
         (0, Next::Nothing)
