@@ -27,6 +27,7 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
 /// 2ˣ for x ≤ 0 with a relative error below 2⁻²¹. Below -126 it gives the smallest normal number, not zero.
 ///
 /// x = n + f, |f| ≤ ½; 2ˣ = 2ⁿ · p(f).
+#[allow(clippy::approx_constant, reason = "coefficients of one polynomial, fitted together")]
 #[inline(always)]
 pub(crate) fn exp2_of_negative<L: Lanes>(x: L) -> L {
     let magic = L::splat(12_582_912.0);

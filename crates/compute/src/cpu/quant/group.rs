@@ -80,7 +80,7 @@ mod tests {
         for dtype in Dtype::ALL.into_iter().filter(|dtype| Format::of(*dtype).is_some()) {
             let zero = Format::of(dtype).unwrap().zero;
             let values = 512;
-            let mut row: Vec<u8> = (0..dtype.bytes_of(values)).map(|i| (i * 2_654_435_761 >> 7) as u8).collect();
+            let mut row: Vec<u8> = (0..dtype.bytes_of(values)).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
             for block in row.chunks_mut(dtype.block_bytes()) {
                 // Finite scales and minima.
                 block[1] &= 0x3f;

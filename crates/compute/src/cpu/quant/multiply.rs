@@ -63,10 +63,7 @@ pub(crate) fn multiply<L: Lanes>(
                 }
             }
         }
-        for row in 0..rows {
-            let sums = &buffers.sums.as_slice()[row * PANELS * LANES..][..panels * LANES];
-            item.finish::<L>(item.rows.start + row, first, sums);
-        }
+        item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
     }
 }
 
@@ -90,6 +87,7 @@ fn sum_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, blocks: us
                 b: ONES.as_ptr(),
                 b_pair_stride: 2 * LANES,
                 b_panel_stride: 0,
+                ahead: None,
                 c: sums.as_mut_ptr(),
                 c_stride: LANES,
                 resume: false,

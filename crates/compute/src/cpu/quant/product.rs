@@ -92,6 +92,8 @@ impl CellProduct {
                         right_pair_bytes: 2 * LANES * size_of::<bf16>(),
                         right_panel_bytes: 0,
                         blocks: 1,
+                        ahead: codes,
+                        ahead_bytes: 0,
                     };
                     tiles::begin::<1, 1>(to, DOTS_ROW_BYTES, false);
                     tiles::add::<1, 1>(&operands);
