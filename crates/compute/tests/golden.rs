@@ -22,25 +22,37 @@ const F32_BOUND: f64 = 1e-3;
 #[test]
 fn f32_is_what_transformers_computes() {
     for name in [BUNDLED, "llama-llama3-biases", "llama-linear-tied", "qwen2", "qwen3"] {
-        let error = largest_error(name, StorageDtype::F32);
-        assert!(error <= F32_BOUND, "{name}: off by {error:e}");
+        let error = compared(name, StorageDtype::F32);
+        assert!(error.largest <= F32_BOUND, "{name}: off by {error:?}");
     }
 }
 
-/// Half as much again as was measured (0.065, 0.057, 0.102, 0.069). For scale: transformers itself, run in bf16, is off by
-/// 0.15 to 0.20 from its own f32.
+/// Bounds are about half as much again as was measured: the largest error of a single log-probability, which one rounding
+/// of many can move, and the mean divergence, which it cannot. For scale: transformers itself, run in bf16, is off by 0.15 to
+/// 0.20 from its own f32.
 #[test]
 fn bf16_stays_within_its_rounding() {
-    for (name, bound) in
-        [(BUNDLED, 0.1), ("llama-llama3-biases", 0.09), ("llama-linear-tied", 0.15), ("qwen2", 0.1), ("qwen3", 0.1)]
-    {
-        let error = largest_error(name, StorageDtype::Bf16);
-        assert!(error <= bound, "{name}: off by {error:e}");
+    for (name, largest, divergence) in [
+        (BUNDLED, 0.17, 1e-5),
+        ("llama-llama3-biases", 0.09, 1.5e-4),
+        ("llama-linear-tied", 0.15, 5e-4),
+        ("qwen2", 0.1, 3e-4),
+        ("qwen3", 0.1, 1.1e-4),
+    ] {
+        let error = compared(name, StorageDtype::Bf16);
+        assert!(error.largest <= largest && error.divergence <= divergence, "{name}: off by {error:?}");
     }
 }
 
-/// Over all golden positions and the whole vocabulary.
-fn largest_error(name: &str, dtype: StorageDtype) -> f64 {
+#[derive(Debug)]
+struct Difference {
+    /// Of a log-probability, over all golden positions and the whole vocabulary.
+    largest: f64,
+    /// Mean Kullback-Leibler divergence from the golden distribution.
+    divergence: f64,
+}
+
+fn compared(name: &str, dtype: StorageDtype) -> Difference {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     let golden = Golden::read(&directory.join("golden.safetensors"));
     let source = if name == BUNDLED { BUNDLED } else { directory.to_str().unwrap() };
@@ -48,7 +60,7 @@ fn largest_error(name: &str, dtype: StorageDtype) -> f64 {
     let vocab = model.spec.vocab;
     let computed = logprobs(model, &golden.tokens, dtype);
 
-    let mut largest = 0.0f64;
+    let (mut largest, mut divergence) = (0.0f64, 0.0);
     for (position, logits) in golden.positions.iter().zip(golden.logits.chunks_exact(vocab)) {
         let expected = log_softmax(logits);
         assert_eq!(computed[*position].top.len(), vocab, "{name}, position {position}");
@@ -56,9 +68,11 @@ fn largest_error(name: &str, dtype: StorageDtype) -> f64 {
             let error = (f64::from(candidate.logprob) - expected[candidate.token.index()]).abs();
             assert!(error.is_finite(), "{name}, position {position}: {candidate:?}");
             largest = largest.max(error);
+            let expected = expected[candidate.token.index()];
+            divergence += expected.exp() * (expected - f64::from(candidate.logprob));
         }
     }
-    largest
+    Difference { largest, divergence: divergence / golden.positions.len() as f64 }
 }
 
 /// The distribution after each position, from one prefill.
