@@ -87,7 +87,7 @@ impl EngineHandle {
 
     /// Queues a command for the next step boundary. An error means that it will not be looked at.
     pub fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
-        self.0.inbox.push(Message::Command(session, command)).map_err(|refused| match refused {
+        self.0.inbox.push(Message::Command(session, command, Instant::now())).map_err(|refused| match refused {
             Refused::Full => ServeError::busy("too many commands wait for the next step", QUEUE_FULL_RETRY_MS),
             Refused::Ended => ServeError::engine("the engine has ended"),
         })

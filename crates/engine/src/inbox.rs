@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_core::{PromptTimes, ReservationId};
 use baton_kv::Discrepancy;
@@ -20,7 +20,8 @@ const MAX_MESSAGES: usize = 64 * MAX_OPENING;
 
 pub(crate) enum Message {
     Open(SessionId, Box<dyn Outbox>),
-    Command(SessionId, Command),
+    /// Came in at that time; a long step may be under way.
+    Command(SessionId, Command, Instant),
     Close(SessionId),
     /// A sender has offered everything.
     Landed(ReservationId, PromptTimes),
@@ -60,7 +61,7 @@ impl Inbox {
             return Err(Refused::Ended);
         }
         let (opens, ends) = match &message {
-            Message::Command(_, command) => (command.opens().is_some(), command.opens().is_none()),
+            Message::Command(_, command, _) => (command.opens().is_some(), command.opens().is_none()),
             _ => (false, false),
         };
         if opens && queue.opening >= MAX_OPENING || ends && queue.messages.len() >= MAX_MESSAGES {
@@ -118,11 +119,11 @@ mod tests {
             logprobs: None,
             prompt_logprobs: None,
         };
-        Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None })
+        Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None }, Instant::now())
     }
 
     fn abort() -> Message {
-        Message::Command(SESSION, Command::Abort(RequestId(0)))
+        Message::Command(SESSION, Command::Abort(RequestId(0)), Instant::now())
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl Progress {
         self.admitted.get_or_insert(now);
     }
 
+    /// Earlier than it was taken up.
+    pub(crate) fn arrive(&mut self, at: Duration) {
+        self.arrived = self.arrived.min(at);
+    }
+
     pub(crate) fn land(&mut self, now: Duration, sender: PromptTimes) {
         self.landed = Some((now, sender));
     }
@@ -167,9 +172,12 @@ mod tests {
         progress.admit(ms(110));
         progress.admit(ms(120));
         assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(10), prefill: ms(20), handoff: ms(0) });
+        progress.arrive(ms(95));
+        progress.arrive(ms(98));
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(15), prefill: ms(20), handoff: ms(0) });
         progress.land(ms(105), PromptTimes::default());
-        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(5), prefill: ms(20), handoff: ms(5) });
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(5), prefill: ms(20), handoff: ms(10) });
         progress.land(ms(105), PromptTimes { queue: ms(1), prefill: ms(3), handoff: ms(0) });
-        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(6), prefill: ms(23), handoff: ms(1) });
+        assert_eq!(progress.times(ms(130)), PromptTimes { queue: ms(6), prefill: ms(23), handoff: ms(6) });
     }
 }

@@ -65,7 +65,13 @@ impl StepLoop {
         let now = self.now();
         match message {
             Message::Open(session, outbox) => self.stepper.open(session, outbox),
-            Message::Command(session, command) => self.stepper.command(now, session, command),
+            Message::Command(session, command, at) => {
+                let request = command.opens().map(|(request, _)| request);
+                self.stepper.command(now, session, command);
+                if let Some(request) = request {
+                    self.stepper.arrived(session, request, at.saturating_duration_since(self.started));
+                }
+            }
             Message::Close(session) => self.stepper.close(session),
             Message::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
             Message::Exported(export, outcome) => self.stepper.exported(export, outcome),

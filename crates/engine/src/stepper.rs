@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use baton_compute::{Backend, StepOutput, Ticket};
-use baton_core::{EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, ReservationId, Retry, ServeError};
+use baton_core::{
+    EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, RequestId, ReservationId, Retry, ServeError,
+};
 use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
 
@@ -12,6 +14,7 @@ use crate::error::EngineError;
 use crate::handoff::{ExportId, Exported};
 use crate::outbox::{Emitted, News, Outbox, Outboxes, SILENCE};
 use crate::scheduler::{Scheduler, SessionEvent};
+use crate::sequence::RequestKey;
 
 /// Whatever arrives is said between [`end_step`](Self::end_step) and the next [`begin_step`](Self::begin_step); answers leave
 /// with [`emit`](Self::emit).
@@ -62,6 +65,11 @@ impl Stepper {
             }
             _ => self.scheduler.apply(now, session, command, &mut self.events),
         }
+    }
+
+    /// A request came in during the last step, and has waited since.
+    pub fn arrived(&mut self, session: SessionId, request: RequestId, at: Duration) {
+        self.scheduler.arrived(RequestKey { session, request }, at);
     }
 
     /// A sender has offered everything.

@@ -13,6 +13,13 @@ use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 impl Scheduler {
+    /// A request that has been taken up waited longer than that.
+    pub(crate) fn arrived(&mut self, key: RequestKey, at: Duration) {
+        if let Some(request) = self.requests.get_mut(&key) {
+            request.progress.arrive(at);
+        }
+    }
+
     pub fn apply(&mut self, now: Duration, session: SessionId, command: Command, events: &mut Vec<SessionEvent>) {
         let opens = command.opens();
         let applied = match command {
