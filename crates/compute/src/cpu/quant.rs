@@ -19,6 +19,8 @@ mod buffers;
 mod cell;
 mod cells;
 mod expand;
+#[cfg(target_arch = "x86_64")]
+mod few_rows;
 mod format;
 mod group;
 mod multiply;

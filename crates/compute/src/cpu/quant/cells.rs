@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use half::bf16;
+
 use super::cell::Tile;
 use super::expand::expand;
 use super::format::{Format, GROUP};
@@ -22,6 +24,7 @@ pub(crate) struct Cells {
 struct Place {
     offset: usize,
     format: Format,
+    table: [bf16; 32],
 }
 
 impl Cells {
@@ -40,7 +43,7 @@ impl Cells {
         let (memory, mut offset) = arena.take(bytes)?;
         let panels = formats.iter().map(|&format| {
             offset += format.cell_bytes() * blocks;
-            Place { offset: offset - format.cell_bytes() * blocks, format }
+            Place { offset: offset - format.cell_bytes() * blocks, format, table: format.table() }
         });
         Ok(Self { panels: panels.collect(), memory, blocks })
     }
@@ -58,9 +61,13 @@ impl Cells {
         self.panels[panel].format
     }
 
+    pub(super) fn table(&self, panel: usize) -> &[bf16; 32] {
+        &self.panels[panel].table
+    }
+
     /// All cells from this one on to the end of the panel are readable behind it.
     pub(super) fn cell(&self, panel: usize, block: usize) -> *const u8 {
-        let Place { offset, format } = self.panels[panel];
+        let &Place { offset, format, .. } = &self.panels[panel];
         assert!(block <= self.blocks);
         // SAFETY: inside the region, or one past the panel.
         unsafe { self.memory.as_ptr().add(offset + block * format.cell_bytes()) }
@@ -87,12 +94,12 @@ impl Cells {
     #[inline(always)]
     pub(super) fn expand<L: Lanes>(&self, panel: usize, blocks: Range<usize>, tiles: &mut [Tile]) {
         let format = self.format(panel);
-        let table = format.table();
+        let table = self.table(panel);
         for (block, tile) in blocks.zip(tiles) {
             let cell = self.cell(panel, block);
             L::prefetch(cell.wrapping_add(4 << 10));
             // SAFETY: an existing cell.
-            unsafe { expand::<L>(format, &table, cell, tile) };
+            unsafe { expand::<L>(format, table, cell, tile) };
         }
     }
 }

@@ -4,11 +4,14 @@ use half::bf16;
 
 use super::buffers::QuantBuffers;
 use super::cells::Cells;
+#[cfg(target_arch = "x86_64")]
+use super::few_rows;
 use super::format::CodeWidth;
 use super::product::{CellProduct, FEW_ROWS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
+use crate::cpu::region::Floats;
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
@@ -29,6 +32,21 @@ pub(crate) fn multiply<L: Lanes>(
     }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = PANELS.min(item.panels.end - first);
+        #[cfg(target_arch = "x86_64")]
+        if L::WORD_TABLES && rows <= FEW_ROWS {
+            for panel in 0..panels {
+                from_codes(
+                    cells,
+                    first + panel,
+                    left,
+                    rows,
+                    &mut buffers.sums.as_mut_slice()[panel * LANES..],
+                    &buffers.block_sums,
+                );
+            }
+            item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
+            continue;
+        }
         for slice in (0..blocks).step_by(SLICE_BLOCKS) {
             let slice = slice..blocks.min(slice + SLICE_BLOCKS);
             for panel in 0..panels {
@@ -64,6 +82,31 @@ pub(crate) fn multiply<L: Lanes>(
             }
         }
         item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
+    }
+}
+
+/// Whole panels at once: what is not expanded needs no slices.
+#[cfg(target_arch = "x86_64")]
+fn from_codes(cells: &Cells, panel: usize, left: *const bf16, rows: usize, sums: &mut [f32], block_sums: &Floats) {
+    assert!(sums.len() >= (rows - 1) * PANELS * LANES + LANES);
+    let product = CellProduct {
+        rows,
+        blocks: cells.blocks(),
+        a: left,
+        format: cells.format(panel),
+        cells: cells.cell(panel, 0),
+        codes: None,
+        sums: block_sums.as_slice().as_ptr(),
+        c: sums.as_mut_ptr(),
+        c_stride: PANELS * LANES,
+        resume: false,
+    };
+    // SAFETY: all blocks of a tile of rows and of the panel, and rows of sums; the lanes have said what the machine has.
+    unsafe {
+        match rows {
+            1 => few_rows::few_rows::<1>(&product, cells.table(panel)),
+            _ => few_rows::few_rows::<FEW_ROWS>(&product, cells.table(panel)),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct CellProduct {
 /// So many are as fast in vector registers as in tiles, or faster.
 pub(super) const FEW_ROWS: usize = 2;
 
-const PAIRS: usize = GROUP / 2;
+pub(super) const PAIRS: usize = GROUP / 2;
 /// Cells stream from memory.
 const PREFETCH_BYTES: usize = 4 << 10;
 
@@ -216,12 +216,13 @@ impl CellProduct {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use baton_model::Dtype;
 
     use super::super::cell::Tile;
     use super::super::expand::expand;
+    use super::super::few_rows::few_rows;
     use super::super::group::Group;
     use super::*;
     use crate::cpu::isa::Isa;
@@ -239,13 +240,24 @@ mod tests {
             let mut bytes: Vec<u8> = (0..dtype.bytes_of(values)).map(|i| (noise(row * 7919 + i) >> 40) as u8).collect();
             for block in bytes.chunks_mut(dtype.block_bytes()) {
                 block[1] = block[1] & 0x87 | 0x20;
-                if Format::of(dtype).unwrap().minima {
+                if Format::of(dtype).is_some_and(|format| format.minima) {
                     block[3] = block[3] & 0x87 | 0x20;
                 }
             }
             bytes
         };
         (0..LANES).map(row).collect()
+    }
+
+    struct HasWordTables;
+
+    impl Kernel for HasWordTables {
+        type Output = bool;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> bool {
+            L::WORD_TABLES
+        }
     }
 
     struct Expand<'a>(Format, *const u8, &'a mut Tile);
@@ -311,6 +323,40 @@ mod tests {
                     isa.run(Expand(format, cell.as_ptr(), tile));
                 }
                 let expanded = Some(tiles.as_ptr().cast::<bf16>());
+                if isa.run(HasWordTables) {
+                    for rows in 1..=FEW_ROWS {
+                        let mut c = [7.0; FEW_ROWS * LANES];
+                        let product = CellProduct {
+                            rows,
+                            blocks: BLOCKS,
+                            a: x.as_ptr(),
+                            format,
+                            cells: cells.as_ptr(),
+                            codes: None,
+                            sums: sums.as_ptr(),
+                            c: c.as_mut_ptr(),
+                            c_stride: LANES,
+                            resume: false,
+                        };
+                        // SAFETY: the machine has what the instruction set says; shapes are as stated.
+                        unsafe {
+                            match rows {
+                                1 => few_rows::<1>(&product, &format.table()),
+                                _ => few_rows::<FEW_ROWS>(&product, &format.table()),
+                            }
+                        }
+                        for (i, &got) in c[..rows * LANES].iter().enumerate() {
+                            let (row, column) = (i / LANES, i % LANES);
+                            let zero = f32::from(format.zero);
+                            let expected = defined(&row_of(row), &groups[column], zero, signed, format.minima);
+                            assert_eq!(
+                                got.to_bits(),
+                                expected.to_bits(),
+                                "{dtype}, from codes: {rows} rows at ({row}, {column})"
+                            );
+                        }
+                    }
+                }
                 for (rows, codes) in (1..=TILE_ROWS).flat_map(|rows| [(rows, expanded), (rows, None)]) {
                     if codes.is_none() && !signed {
                         continue;
