@@ -135,12 +135,26 @@ fn split<'a>(added: Option<&AddedTokens>, text: &'a str, mut piece: impl FnMut(P
     }
 }
 
-/// `None` when the text is composed already.
+/// `None` when the text is composed already. Line by line: a line's end combines with nothing.
 fn compose(text: &str) -> Option<String> {
+    let mut composed = String::new();
+    let (mut begin, mut copied) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        let end = begin + line.len();
+        if !is_composed(line) {
+            composed.push_str(&text[copied..begin]);
+            composed.extend(line.nfc().map(|(char, _)| char));
+            copied = end;
+        }
+        begin = end;
+    }
+    (copied > 0).then(|| composed + &text[copied..])
+}
+
+fn is_composed(line: &str) -> bool {
     // Nothing below U+0300, whose first byte this is, combines with anything.
     const FIRST_COMBINING: u8 = 0xCC;
-    let plain = text.bytes().all(|byte| byte < FIRST_COMBINING);
-    (!plain && is_nfc_quick(text.chars()) != IsNormalized::Yes).then(|| text.nfc().map(|(char, _)| char).collect())
+    line.bytes().all(|byte| byte < FIRST_COMBINING) || is_nfc_quick(line.chars()) == IsNormalized::Yes
 }
 
 impl Idle {

@@ -68,6 +68,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
+    #[inline]
     fn gpt2(&self, begin: usize, single_digits: bool) -> usize {
         let first = self.text[begin];
         if first == b'\''
@@ -86,6 +87,7 @@ impl Scan<'_> {
         }
     }
 
+    #[inline]
     fn cl100k(&self, begin: usize, digits: usize) -> usize {
         let first = self.text[begin];
         if first == b'\''

@@ -132,6 +132,7 @@ impl Merges {
         }
     }
 
+    #[inline]
     fn rank_again(&self, word: &mut [Symbol], at: usize) {
         (word[at].rank, word[at].joined) = match word.get(at + 1) {
             Some(next) => self.join(word[at].token, next.token),

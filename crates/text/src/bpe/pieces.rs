@@ -20,8 +20,37 @@ pub(crate) struct Pieces {
     chars: HashMap<char, u32>,
     bytes: [u32; 256],
     prefix: Prefix,
-    /// No token has a space behind another character, so nothing is ever joined there.
-    words_end_before_spaces: bool,
+    neighbours: Neighbours,
+}
+
+/// Which characters stand side by side inside any joined token. Where two do not, no join ever reaches across, so the text
+/// may be cut there: into words, mostly. All characters beyond ASCII count as one.
+struct Neighbours([u128; 129]);
+
+impl Neighbours {
+    fn of<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut this = Self([0; 129]);
+        for token in tokens {
+            for (left, right) in token.chars().zip(token.chars().skip(1)) {
+                // Before a character beyond ASCII nothing is ever cut.
+                if let right @ ..128 = kind(right) {
+                    this.0[kind(left)] |= 1 << right;
+                }
+            }
+        }
+        this
+    }
+
+    #[inline]
+    fn may_join(&self, left: usize, right: usize) -> bool {
+        right > 127 || self.0[left] >> right & 1 == 1
+    }
+}
+
+/// A space is what it will be spelled as.
+fn kind(char: char) -> usize {
+    let char = if char == SPACE { ' ' } else { char };
+    (char as usize).min(128)
 }
 
 impl Pieces {
@@ -42,9 +71,8 @@ impl Pieces {
                 chars.insert(char, id);
             }
         }
-        let words_end_before_spaces = joined.into_iter().all(|token| !token.trim_start_matches(SPACE).contains(SPACE));
         let bytes: Vec<u32> = bytes.into_iter().collect::<Option<_>>()?;
-        Some(Self { chars, bytes: bytes.try_into().ok()?, prefix, words_end_before_spaces })
+        Some(Self { chars, bytes: bytes.try_into().ok()?, prefix, neighbours: Neighbours::of(joined) })
     }
 
     pub(crate) fn needs_prefix(&self, text: &str, at_start: bool) -> bool {
@@ -57,19 +85,31 @@ impl Pieces {
         }
     }
 
-    /// Spaces and what follows them up to the next ones.
+    /// Up to where nothing is joined with what follows.
     pub(crate) fn end_of_word(&self, text: &str, begin: usize) -> usize {
-        if !self.words_end_before_spaces {
-            return text.len();
-        }
-        let mut at = begin;
-        while let Some(len) = space(&text.as_bytes()[at..]) {
-            at += len;
-        }
-        while at < text.len() && space(&text.as_bytes()[at..]).is_none() {
-            at += 1;
+        let bytes = text.as_bytes();
+        let (mut left, mut at) = self.kind_at(bytes, begin);
+        while at < bytes.len() {
+            let (right, end) = self.kind_at(bytes, at);
+            if !self.neighbours.may_join(left, right) {
+                break;
+            }
+            (left, at) = (right, end);
         }
         at
+    }
+
+    /// And where the character ends.
+    #[inline]
+    fn kind_at(&self, text: &[u8], at: usize) -> (usize, usize) {
+        match text[at..] {
+            [0xE2, 0x96, 0x81, ..] => (usize::from(b' '), at + 3),
+            [byte @ ..0x80, ..] => (usize::from(byte), at + 1),
+            _ => {
+                let rest = text[at + 1..].iter().take_while(|&&byte| byte & 0xC0 == 0x80).count();
+                (128, at + 1 + rest)
+            }
+        }
     }
 
     pub(crate) fn symbols<'a>(&'a self, word: &'a str) -> impl Iterator<Item = u32> + 'a {
@@ -80,16 +120,6 @@ impl Pieces {
             let spelled = if known.is_none() { char.encode_utf8(&mut utf8).len() } else { 0 };
             known.into_iter().chain(utf8.into_iter().take(spelled).map(|byte| self.bytes[byte as usize]))
         })
-    }
-}
-
-/// Its length, if the text begins with one: here a written ▁ is no different.
-#[inline]
-fn space(text: &[u8]) -> Option<usize> {
-    match text {
-        [b' ', ..] => Some(1),
-        [0xE2, 0x96, 0x81, ..] => Some(3),
-        _ => None,
     }
 }
 

@@ -71,6 +71,7 @@ impl WordCache {
     }
 }
 
+#[inline]
 fn words(bytes: &[u8; 24]) -> Key {
     let mut key = [0; 3];
     for (word, bytes) in key.iter_mut().zip(bytes.as_chunks::<8>().0) {
