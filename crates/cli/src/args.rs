@@ -4,6 +4,7 @@ use baton_bench::{BenchCommand, ChatOptions};
 use clap::{Parser, Subcommand};
 
 use crate::options::{EngineArgs, ServeOptions};
+use crate::pull::PullArgs;
 use crate::router_options::RouterArgs;
 
 /// Baton serves large language models: one command, an OpenAI-compatible API, exact answers.
@@ -12,6 +13,7 @@ use crate::router_options::RouterArgs;
 #[command(after_help = "Examples:
   baton serve                            the bundled model on http://127.0.0.1:8000
   baton serve path/to/model --decode 2   your own model, one engine for prompts and two that decode
+  baton pull smollm2-135m                fetch a model that chats; then baton serve smollm2-135m
   baton chat                             talk to it
   baton bench serve --users 8            measure it
   baton doctor                           what this machine can do
@@ -51,6 +53,16 @@ Several routers may share engines. One that is lost is looked for until it is ba
 
 Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed.")]
     Engine(Box<EngineArgs>),
+
+    /// Bring a model onto this machine
+    #[command(after_help = "Examples:
+  baton pull smollm2-135m                                 a small model that chats
+  baton pull hf:Qwen/Qwen3-0.6B                           a repository of the Hugging Face hub
+  baton pull hf:unsloth/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0.gguf   one file of it
+
+Models are kept where Hugging Face's own programs keep them (HF_HOME, HF_HUB_CACHE); HF_TOKEN opens gated ones,
+HF_ENDPOINT names another server. Interrupted, it goes on where it stopped.")]
+    Pull(PullArgs),
 
     /// Talk to a server, ours or any other that speaks OpenAI's API
     Chat(ChatOptions),

@@ -9,7 +9,7 @@ use baton_gateway::{Gateway, GatewayConfig};
 use baton_launcher::{
     Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, launch,
 };
-use baton_model::{DEFAULT_MODEL, ModelFiles, ModelSource};
+use baton_model::{DEFAULT_MODEL, ModelFiles};
 use baton_protocol::SessionError;
 use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Router};
 use tokio::net::TcpListener;
@@ -19,6 +19,7 @@ use crate::banner::Banner;
 use crate::card::model_card;
 use crate::config::RouterConfig;
 use crate::failure::Failure;
+use crate::located::Located;
 use crate::mock;
 use crate::router_options::RouterMode;
 
@@ -50,8 +51,7 @@ pub(crate) fn open_model(name: &str) -> Result<ModelFiles, Failure> {
     if name == mock::NAME {
         return Ok(open_model(DEFAULT_MODEL)?.renamed(name));
     }
-    let source = ModelSource::resolve(name).map_err(Failure::user)?;
-    ModelFiles::open(&source).map_err(Failure::user)
+    Located::find(name)?.files()
 }
 
 pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
 use baton_engine::{EngineConfig, EngineHandle, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
-use baton_model::{DEFAULT_MODEL, Model, ModelFiles, ModelSource};
+use baton_model::DEFAULT_MODEL;
 use baton_protocol::Secret;
 use tokio::net::TcpListener;
 
@@ -16,6 +16,7 @@ use crate::card::model_card;
 use crate::config::{check, engine_size};
 use crate::fabric;
 use crate::failure::Failure;
+use crate::located::Located;
 use crate::machine;
 use crate::mock;
 use crate::options::{DtypeOption, EngineArgs};
@@ -49,9 +50,9 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
 }
 
 fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
-    let source = ModelSource::resolve(model).map_err(Failure::user)?;
+    let located = Located::find(model)?;
     announcer.progress(0.0, "opening the model");
-    let model = Arc::new(Model::open(&source).map_err(Failure::user)?);
+    let model = Arc::new(located.model()?);
     let machine = Machine { cores: machine::cores(), memory: machine::memory() };
     let size = engine_size(&args.options, &model.spec, machine, 1)?;
     let options = CpuOptions {
@@ -118,9 +119,9 @@ async fn serve(
 
 fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<EngineFace, Failure> {
     let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
-    let (source, info) = (ModelSource::resolve(model).map_err(Failure::user)?, engine.info().clone());
+    let (located, info) = (Located::find(model)?, engine.info().clone());
     let card = move || {
-        let files = ModelFiles::open(&source).map_err(|error| error.to_string())?;
+        let files = located.files().map_err(|failure| failure.message)?;
         let card = model_card(&files, info.max_context_tokens as usize).map_err(|failure| failure.message)?;
         // A mock borrows its tokenizer.
         Ok(ModelCard { id: info.model.clone(), vocab_size: info.vocab_size, ..card })

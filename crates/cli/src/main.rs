@@ -15,12 +15,14 @@ mod engine;
 mod fabric;
 mod failure;
 mod fleet_options;
+mod located;
 mod logging;
 mod machine;
 mod mock;
 mod model_text;
 mod near_match;
 mod options;
+mod pull;
 mod router;
 mod router_options;
 mod secret;
@@ -55,6 +57,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Engine(args) => engine::run(&args, screen),
         Command::Chat(options) => bench::chat(&options),
         Command::Bench(command) => bench::bench(&command),
+        Command::Pull(args) => pull::run(&args, &screen),
         Command::Doctor => doctor::run(),
     }
 }

@@ -15,7 +15,7 @@ use crate::secret::SecretOptions;
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct ServeOptions {
-    /// A bundled model, a .gguf file, a directory with config.json and *.safetensors, or one .safetensors file [default: storyteller-11m]
+    /// A bundled or pulled model, a .gguf file, a directory with config.json and *.safetensors, or one .safetensors file [default: storyteller-11m]
     pub(crate) model: Option<String>,
 
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) struct EngineOptions {
 /// `baton engine`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArgs {
-    /// A bundled model, a .gguf file, a directory with config.json and *.safetensors, or one .safetensors file
+    /// A bundled or pulled model, a .gguf file, a directory with config.json and *.safetensors, or one .safetensors file
     #[arg(required_unless_present = "mock")]
     pub(crate) model: Option<String>,
 

