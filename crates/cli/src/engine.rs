@@ -76,9 +76,12 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
         max_waiting: size.max_waiting,
         ..EngineConfig::default()
     };
-    let backend =
+    let mut backend =
         CpuBackend::load(model, options, &mut |progress| announcer.progress(progress.fraction, "packing weights"))
             .map_err(Failure::user)?;
+    if let Some(cpus) = &size.cpus {
+        backend.pin(cpus.as_slice()).map_err(Failure::user)?;
+    }
     let fabric = fabric::open(args, None)?;
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }

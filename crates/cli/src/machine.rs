@@ -5,10 +5,17 @@ use std::num::NonZero;
 use std::thread;
 
 use crate::byte_size::ByteSize;
+use crate::cpu_list::CpuList;
 
 /// Cores this process may use.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The same, by their numbers. `None` where /proc does not say.
+pub(crate) fn cpus() -> Option<CpuList> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
 }
 
 /// Memory of the machine, or of the container where that is less. `None` where /proc does not say.

@@ -9,6 +9,7 @@ mod byte_size;
 mod card;
 mod config;
 mod config_file;
+mod cpu_list;
 mod deploy;
 mod doctor;
 mod engine;

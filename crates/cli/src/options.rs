@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
 use crate::byte_size::ByteSize;
+use crate::cpu_list::CpuList;
 use crate::fleet_options::FleetOptions;
 use crate::router_options::RouterOptions;
 use crate::secret::SecretOptions;
@@ -52,6 +53,10 @@ pub(crate) struct EngineOptions {
     /// Compute threads of each engine [default: cores ÷ engines]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+
+    /// Cores for compute threads, like 0-3,8, dealt out to the engines [default: all; each engine has its own if they suffice]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<CpuList>,
 
     /// Tensor parallelism: shards that own their heads and KV, with threads of their own where there are enough [default: 1]
     #[arg(long, value_name = "N")]
@@ -205,6 +210,7 @@ impl EngineOptions {
         Self {
             enable_prefix_cache: self.enable_prefix_cache.or(other.enable_prefix_cache),
             threads: self.threads.or(other.threads),
+            cpus: self.cpus.or(other.cpus),
             tp: self.tp.or(other.tp),
             dtype: self.dtype.or(other.dtype),
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },

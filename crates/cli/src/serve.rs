@@ -51,12 +51,13 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         options: options.engine,
     };
     let mut context_tokens = own.decoder.max_context;
-    let mut engines = Vec::new();
+    let (mut engines, mut started) = (Vec::new(), 0);
     for (seat, place) in topology.engines.into_iter().zip(places) {
         let origin = match place {
             Place::Elsewhere(endpoint) => Origin::Attached(endpoint),
             Place::Here(listen) => {
-                let size = own.size(&seat)?;
+                let size = own.size(&seat)?.with_own_cores(started, own.number, machine::cpus());
+                started += 1;
                 context_tokens = context_tokens.min(size.context_tokens(&own.decoder));
                 Origin::Spawned(own.arguments(&seat, listen, &size))
             }

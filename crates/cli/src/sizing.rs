@@ -4,6 +4,7 @@ use baton_core::PAGE_TOKENS;
 use baton_model::{DecoderSpec, Dtype};
 
 use crate::byte_size::ByteSize;
+use crate::cpu_list::CpuList;
 use crate::options::{DtypeOption, EngineOptions, FabricMode};
 
 /// Full contexts the KV pool holds, memory permitting.
@@ -18,6 +19,8 @@ const MIN_PAGES: usize = 16;
 pub(crate) struct EngineSize {
     pub(crate) prefix_cache: bool,
     pub(crate) threads: usize,
+    /// Where they run, one on each; `None`: where the system puts them.
+    pub(crate) cpus: Option<CpuList>,
     pub(crate) tp: usize,
     pub(crate) dtype: DtypeOption,
     pub(crate) kv_pages: usize,
@@ -44,9 +47,11 @@ impl EngineSize {
             (None, Some(ByteSize(bytes))) => (bytes / page_bytes) as usize,
             (None, None) => default_pages(model, page_bytes, machine, engines),
         };
+        let cores = options.cpus.as_ref().map_or(machine.cores, CpuList::len);
         Self {
             prefix_cache: options.enable_prefix_cache.unwrap_or(true),
-            threads: options.threads.unwrap_or((machine.cores / engines.max(1)).max(1)),
+            threads: options.threads.unwrap_or((cores / engines.max(1)).max(1)),
+            cpus: options.cpus.clone(),
             tp,
             dtype,
             kv_pages,
@@ -57,6 +62,12 @@ impl EngineSize {
         }
     }
 
+    /// One of several engines on this machine: with cores of its own where there are enough for all.
+    pub(crate) fn with_own_cores(self, which: usize, engines: usize, all: Option<CpuList>) -> Self {
+        let own = self.cpus.clone().or(all).and_then(|cpus| cpus.share(which, engines, self.threads));
+        Self { cpus: own.or(self.cpus), ..self }
+    }
+
     /// The longest sequence such an engine can hold.
     pub(crate) fn context_tokens(&self, model: &DecoderSpec) -> usize {
         model.max_context.min(self.kv_pages.saturating_mul(PAGE_TOKENS))
@@ -64,7 +75,7 @@ impl EngineSize {
 
     /// The same as options of `baton engine`.
     pub(crate) fn flags(&self) -> Vec<String> {
-        vec![
+        let mut flags = vec![
             format!("--enable-prefix-cache={}", self.prefix_cache),
             format!("--threads={}", self.threads),
             format!("--tp={}", self.tp),
@@ -74,7 +85,9 @@ impl EngineSize {
             format!("--fabric={}", self.fabric.name()),
             format!("--max-slots={}", self.max_slots),
             format!("--max-waiting={}", self.max_waiting),
-        ]
+        ];
+        flags.extend(self.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
+        flags
     }
 }
 
@@ -133,6 +146,24 @@ mod tests {
     fn cores_are_shared_out_and_nobody_gets_none() {
         for (engines, threads) in [(1, 8), (3, 2), (8, 1), (9, 1)] {
             assert_eq!(decide(EngineOptions::default(), 1024, engines).threads, threads, "{engines} engines");
+        }
+    }
+
+    #[test]
+    fn engines_have_cores_of_their_own_where_there_are_enough() {
+        let list = |text: &str| text.parse::<CpuList>().ok();
+        for (threads, cpus, all, expected) in [
+            (None, None, "0-7", ["0,1,2,3", "4,5,6,7"]),
+            (Some(3), None, "0-7", ["0,1,2", "3,4,5"]),
+            (Some(5), None, "0-7", ["", ""]),
+            (None, Some("4-7"), "0-7", ["4,5", "6,7"]),
+            (Some(4), Some("4-7"), "0-7", ["4,5,6,7", "4,5,6,7"]),
+        ] {
+            let options = EngineOptions { threads, cpus: cpus.and_then(list), ..EngineOptions::default() };
+            for (which, expected) in expected.into_iter().enumerate() {
+                let size = decide(options.clone(), 1024, 2).with_own_cores(which, 2, list(all));
+                assert_eq!(size.cpus, list(expected), "engine {which}: {options:?}");
+            }
         }
     }
 

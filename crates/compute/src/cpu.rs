@@ -20,6 +20,7 @@ pub(crate) mod lanes;
 mod math;
 pub(crate) mod norm;
 mod pairs;
+mod pinning;
 mod quant;
 pub(crate) mod region;
 mod rope;
@@ -89,6 +90,8 @@ pub struct CpuBackend {
     batch: Batch,
     results: Vec<RowResult>,
     scratch: Vec<SampleScratch>,
+    /// Where the thread that submits is to go with its first step.
+    submitter_cpu: Option<usize>,
     submitted: u64,
     /// Results of steps that were not collected yet, oldest first.
     done: VecDeque<(u64, StepOutput)>,
@@ -162,10 +165,18 @@ impl CpuBackend {
             batch: Batch::default(),
             results: Vec::new(),
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
+            submitter_cpu: None,
             submitted: 0,
             done: VecDeque::new(),
             spare: Vec::new(),
         })
+    }
+
+    /// Its threads run on these cores from now on, each on one; so does the thread that submits steps.
+    pub fn pin(&mut self, cpus: &[usize]) -> Result<(), ComputeError> {
+        self.decoder.team().pin(cpus)?;
+        self.submitter_cpu = cpus.first().copied();
+        Ok(())
     }
 
     pub fn isa(&self) -> Isa {
@@ -223,6 +234,9 @@ impl Backend for CpuBackend {
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+        if let Some(cpu) = self.submitter_cpu.take() {
+            pinning::pin_this_thread(cpu)?;
+        }
         self.submit_timed(plan, None)
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Watchers<'a> {
 pub(crate) trait Decode: Send {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError>;
 
+    fn team(&self) -> &Team;
+
     /// Storage and order of sums, as they appear in a `numerics_id`.
     fn numerics(&self) -> String;
 
@@ -143,6 +145,10 @@ impl<E: BlockProducts> Decode for Decoder<E> {
         self.team.run(&|member: &Member<'_>| step.run(member))?;
         self.gathered.count(batch.rows.len(), batch.wanted.len());
         Ok(())
+    }
+
+    fn team(&self) -> &Team {
+        &self.team
     }
 
     fn numerics(&self) -> String {

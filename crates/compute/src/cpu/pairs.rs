@@ -12,6 +12,8 @@
 mod product;
 mod tile_rows;
 
+use std::ops::Range;
+
 use half::bf16;
 
 pub(crate) use self::product::{AHEAD, PagedProduct, PairsProduct};
@@ -30,6 +32,8 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
 pub(crate) const SLICE_BLOCKS: usize = 64;
+/// Of many rows: panels of so many blocks stay in the first-level cache while the rows pass by.
+const NEAR_BLOCKS: usize = 8;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
@@ -72,8 +76,7 @@ impl Arithmetic for bf16 {
 
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
-        let matrix = &item.weights.matrix;
-        let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+        let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
         let left = match &item.gemm.x {
             Rows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
             // SAFETY: written in an earlier phase; items begin at whole tiles.
@@ -82,52 +85,74 @@ impl Arithmetic for bf16 {
         if let Some(cells) = item.weights.matrix.cells() {
             return quant::multiply::<L>(item, cells, left, &mut packed.quant);
         }
-        let panel_step = if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS };
+        let deep = blocks > SLICE_BLOCKS;
+        let panel_step = if deep { SLICED_PANELS } else { PRODUCT_PANELS };
+        let near_blocks = if item.rows.len() > PRODUCT_ROWS { NEAR_BLOCKS } else { SLICE_BLOCKS };
         for first in item.panels.clone().step_by(panel_step) {
             let panels = first..item.panels.end.min(first + panel_step);
             for slice in (0..blocks).step_by(SLICE_BLOCKS) {
                 let slice = slice..blocks.min(slice + SLICE_BLOCKS);
                 for panel in panels.clone().step_by(PRODUCT_PANELS) {
-                    let width = PRODUCT_PANELS.min(panels.end - panel);
-                    // SAFETY: inside the panel.
-                    let b = unsafe { matrix.panel(panel).add(slice.start * TILE) };
-                    // While the first rows pass by, the panels that come next are asked for, in equal parts.
-                    let next = matrix.panel(panel + width).wrapping_add(slice.start * TILE);
-                    let ahead = |part: usize| {
-                        let (panel, part) = (part / AHEAD_PARTS, part % AHEAD_PARTS);
-                        let first = next.wrapping_add(panel * matrix.panel_stride() + part * slice.len() * AHEAD);
-                        (panel < PRODUCT_PANELS).then_some(first)
-                    };
-                    for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
-                        let rows = PRODUCT_ROWS.min(item.rows.len() - row);
-                        let waiting = (row / PRODUCT_ROWS * SLICED_PANELS + panel - first) / PRODUCT_PANELS;
-                        let sums = if blocks > SLICE_BLOCKS { packed.sums(waiting) } else { packed.sums(0) };
-                        // SAFETY: `left` has all blocks of whole tiles of rows.
-                        let a = unsafe { left.add(tile_index(row, slice.start * BLOCK_DEPTH, blocks)) };
-                        let rows = item.rows.start + row..item.rows.start + row + rows;
-                        if slice.end == blocks {
-                            item.prefetch::<L>(rows.clone(), panel..panel + width);
-                        }
-                        L::call(PairsProduct {
-                            rows: rows.len(),
-                            panels: width,
-                            pairs: slice.len() * BLOCK_DEPTH / 2,
-                            a,
-                            a_tile_stride: blocks * TILE,
-                            b,
-                            b_pair_stride: Matrix::<Self>::PAIR_STRIDE,
-                            b_panel_stride: matrix.panel_stride(),
-                            ahead: ahead(row / PRODUCT_ROWS),
-                            c: sums.as_mut_ptr(),
-                            c_stride: PRODUCT_PANELS * LANES,
-                            resume: slice.start > 0,
-                        });
-                        if slice.end == blocks {
-                            item.finish::<L>(rows, panel..panel + width, sums, PRODUCT_PANELS * LANES);
+                    let panels = panel..panels.end.min(panel + PRODUCT_PANELS);
+                    for near in slice.clone().step_by(near_blocks) {
+                        let near = near..slice.end.min(near + near_blocks);
+                        for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
+                            let product = row / PRODUCT_ROWS;
+                            let waiting = if deep {
+                                product * SLICED_PANELS / PRODUCT_PANELS + (panel - first) / PRODUCT_PANELS
+                            } else {
+                                product
+                            };
+                            let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
+                            // SAFETY: `left` has all blocks of whole tiles of rows.
+                            let a = unsafe { left.add(tile_index(row, 0, blocks)) };
+                            multiply::<L>(item, a, rows, panels.clone(), near.clone(), product, packed.sums(waiting));
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// One product: some rows and panels, over some blocks of k; the last ones finish the sums.
+#[inline(always)]
+fn multiply<L: Lanes>(
+    item: &GemmItem<'_, bf16>,
+    left: *const bf16,
+    rows: Range<usize>,
+    panels: Range<usize>,
+    blocks: Range<usize>,
+    product: usize,
+    sums: &mut [f32],
+) {
+    let matrix = &item.weights.matrix;
+    let all_blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    let is_last = blocks.end == all_blocks;
+    if is_last {
+        item.prefetch::<L>(rows.clone(), panels.clone());
+    }
+    // While the first rows pass by, the panels that come next are asked for, in equal parts.
+    let (next, part) = (panels.end + product / AHEAD_PARTS, product % AHEAD_PARTS);
+    let ahead = (next < panels.end + PRODUCT_PANELS && next < matrix.panels())
+        .then(|| matrix.panel(next).wrapping_add(blocks.start * TILE + part * blocks.len() * AHEAD));
+    // SAFETY: inside the rows, and inside the panel.
+    let (a, b) = unsafe { (left.add(blocks.start * TILE), matrix.panel(panels.start).add(blocks.start * TILE)) };
+    L::call(PairsProduct {
+        rows: rows.len(),
+        panels: panels.len(),
+        pairs: blocks.len() * BLOCK_DEPTH / 2,
+        a,
+        a_tile_stride: all_blocks * TILE,
+        b,
+        b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+        b_panel_stride: matrix.panel_stride(),
+        ahead,
+        c: sums.as_mut_ptr(),
+        c_stride: PRODUCT_PANELS * LANES,
+        resume: blocks.start > 0,
+    });
+    if is_last {
+        item.finish::<L>(rows, panels, sums, PRODUCT_PANELS * LANES);
     }
 }

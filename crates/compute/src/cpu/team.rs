@@ -13,6 +13,7 @@ mod member;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::ops::Range;
+use std::os::unix::thread::JoinHandleExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use std::thread::JoinHandle;
 pub(crate) use self::member::Member;
 use super::entry::Entry;
 use super::gate::Gate;
+use super::pinning;
 use super::ticket::Ticket;
 use crate::ComputeError;
 
@@ -93,6 +95,14 @@ impl Team {
             team.workers.push(worker.map_err(|error| ComputeError::Device(format!("cannot start a thread: {error}")))?);
         }
         Ok(team)
+    }
+
+    /// Workers go to their cores, in turn; the first one is for whoever calls [`Team::run`].
+    pub(crate) fn pin(&self, cpus: &[usize]) -> Result<(), ComputeError> {
+        for (worker, cpu) in self.workers.iter().zip(cpus.iter().cycle().skip(1)) {
+            pinning::pin(worker.as_pthread_t(), *cpu)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn size(&self) -> usize {
