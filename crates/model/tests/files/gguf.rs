@@ -51,12 +51,7 @@ fn tokenizer_and_template_are_inside() {
 #[test]
 fn llama_has_rotary_pairs_together() {
     let mut gguf = Gguf::qwen2();
-    for (key, value) in &mut gguf.pairs {
-        *key = key.replace("qwen2.", "llama.");
-        if key == "general.architecture" {
-            *value = Value::Text("llama");
-        }
-    }
+    gguf.call_it("llama");
     gguf.tensors.retain(|tensor| tensor.name != "output.weight");
     let factors: Vec<u8> = 2_f32.to_le_bytes().to_vec();
     gguf.tensors.push(Tensor {
@@ -76,6 +71,23 @@ fn llama_has_rotary_pairs_together() {
     for part in [LayerPart::V, LayerPart::O, LayerPart::VBias, LayerPart::Gate] {
         assert_eq!(rows(part), RowOrder::Plain, "{part:?}");
     }
+}
+
+#[test]
+fn qwen3_norms_its_heads() {
+    let mut gguf = Gguf::qwen2();
+    gguf.call_it("qwen3");
+    gguf.tensors.retain(|tensor| !tensor.name.ends_with(".bias"));
+    let directory = Directory::new("gguf_qwen3");
+    assert_eq!(gguf.error(&directory), "tiny.gguf: tensor blk.0.attn_q_norm.weight: missing");
+    for name in ["blk.0.attn_q_norm", "blk.0.attn_k_norm", "blk.1.attn_q_norm", "blk.1.attn_k_norm"] {
+        let bytes = [1.5_f32, 2.5].map(f32::to_le_bytes).concat();
+        gguf.tensors.push(Tensor { name: format!("{name}.weight"), sizes: vec![2], kind: 0, offset: None, bytes });
+    }
+    let model = gguf.open(&directory).unwrap();
+    assert!(model.spec.qk_norm && !model.spec.qkv_bias);
+    let norm = model.tensor(Part::Layer(1, LayerPart::KNorm)).unwrap();
+    assert_eq!((norm.vector(), norm.rows), (vec![1.5, 2.5], RowOrder::Plain));
 }
 
 #[test]

@@ -76,6 +76,14 @@ impl Gguf {
         }
     }
 
+    /// The same under another architecture's name.
+    pub(crate) fn call_it(&mut self, architecture: &'static str) {
+        for (key, _) in &mut self.pairs {
+            *key = key.replace("qwen2.", &format!("{architecture}."));
+        }
+        self.set("general.architecture", Value::Text(architecture));
+    }
+
     pub(crate) fn without(&mut self, key: &str) {
         self.pairs.retain(|(name, _)| name != key);
     }
