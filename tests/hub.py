@@ -17,7 +17,7 @@ class Repo:
 
 @dataclass
 class Hub:
-    """Files of 1 KiB and more are 'large': redirected to a second path that must not see the token."""
+    """Files of 1 KiB and more are 'large': redirected to another host, which must not see the token."""
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str | None = None
     #: Transfers break off after so many bytes, so many times.
@@ -81,7 +81,7 @@ def handler(hub: Hub):
             if len(content) < 1024:
                 return self.content(name, file, body, {"etag": f'"{git_sha1(content)}"', "x-repo-commit": commit})
             self.answer(302, b"", {
-                "location": f"{hub.url}/cdn/{name}/{file}", "x-repo-commit": commit,
+                "location": f"http://localhost:{hub.server.server_port}/cdn/{name}/{file}", "x-repo-commit": commit,
                 "x-linked-etag": f'"{hashlib.sha256(content).hexdigest()}"', "x-linked-size": str(len(content)),
             }, body)
 

@@ -116,7 +116,8 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     """Stopped in mid-transfer, past the time D waits for KV; D's pages are others' by the time it goes on."""
     requests = workload.bodies(workload.prompts(single.tokens))[10:]
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
-    with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false") as pair:
+    # In small steps, so that the stop comes before all is sent.
+    with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32") as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
         stop = threading.Timer(0.15, os.kill, (pid, signal.SIGSTOP))
         stop.start()
