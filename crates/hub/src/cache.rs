@@ -50,7 +50,7 @@ impl Cache {
 impl Package {
     /// Where a package's file is kept: no organisation of the hub has a dot in its name.
     pub(crate) fn repo(&self) -> RepoName {
-        RepoName(format!("pypi.org/{}", self.name))
+        RepoName(format!("python.package/{}", self.name))
     }
 }
 
