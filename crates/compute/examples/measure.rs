@@ -37,22 +37,26 @@ fn main() -> Result<()> {
         let peak = ceilings.fma_gflops()?;
         let near = ceilings.read_gbytes_per_s(steps.weight_bytes() as usize)?;
         table.add("f32 FMA peak, GFLOP/s", peak);
-        if let Some(tiles) = ceilings.tile_gflops()? {
+        let tiles = ceilings.tile_gflops()?;
+        if let Some(tiles) = tiles {
             table.add("bf16 tile peak, GFLOP/s", tiles);
         }
+        let peak = tiles.unwrap_or(peak);
         table.add("DRAM read, GB/s", ceilings.read_gbytes_per_s(DRAM_BYTES)?);
         table.add("read of as much as the weights, GB/s", near);
         let prefill = steps.prefill(PREFILL_TOKENS)?;
         let gflops = prefill.work().gflops_per_s(prefill.whole);
         table.add("prefill 512, tok/s", PREFILL_TOKENS as f64 / prefill.whole.as_secs_f64());
         table.add("prefill 512, GFLOP/s", gflops);
-        table.add("prefill 512, % of the FMA peak", 100.0 * gflops / peak);
+        table.add("prefill 512, % of the peak", 100.0 * gflops / peak);
+        table.add_phases("prefill 512", &prefill);
         for batch in BATCHES {
             let (seconds, step) = decode(&mut steps, batch)?;
             // All weights and KV are read once, or all operations done, whichever takes longer.
             let floor = (step.work().bytes / near).max(step.work().flops / peak) / 1e9;
             table.add(&format!("decode, batch {batch}, tok/s"), batch as f64 / seconds);
             table.add(&format!("decode, batch {batch}, % of the floor"), 100.0 * floor / seconds);
+            table.add_phases(&format!("decode, batch {batch}"), &step);
         }
     }
     table.print();
@@ -81,6 +85,13 @@ impl Table {
         match self.rows.iter_mut().find(|(row, _)| row == name) {
             Some((_, values)) => values.push(value),
             None => self.rows.push((name.to_owned(), vec![value])),
+        }
+    }
+
+    fn add_phases(&mut self, name: &str, step: &StepTime) {
+        for (phase, time, _) in step.phases() {
+            let share = 100.0 * time.as_secs_f64() / step.whole.as_secs_f64();
+            self.add(&format!("{name}, {phase:?}, % of the step"), share);
         }
     }
 
