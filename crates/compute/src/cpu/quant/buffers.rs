@@ -7,6 +7,7 @@ use half::bf16;
 use super::cell::Tile;
 use super::format::GROUP;
 use super::multiply::{PANELS, SLICE_BLOCKS};
+use super::product::FEW_ROWS;
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
 use crate::cpu::region::{Buffer, Floats};
@@ -19,6 +20,9 @@ pub(crate) struct QuantBuffers {
     /// `[row tile][block][row]`
     pub(super) block_sums: Floats,
     summed: Option<Range<usize>>,
+    /// `[block][row][even k, then odd k]` of few rows.
+    pub(super) widened: Floats,
+    widened_rows: Option<Range<usize>>,
 }
 
 impl QuantBuffers {
@@ -29,17 +33,25 @@ impl QuantBuffers {
             sums: Floats::new(rows * PANELS * LANES)?,
             block_sums: Floats::new(rows * max_depth.div_ceil(GROUP))?,
             summed: None,
+            widened: Floats::new(FEW_ROWS * max_depth.next_multiple_of(GROUP))?,
+            widened_rows: None,
         })
     }
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
         self.summed = None;
+        self.widened_rows = None;
     }
 
     /// Whether sums of these rows' blocks are still to be taken in this phase; from now on they are not.
     pub(super) fn must_sum(&mut self, rows: &Range<usize>) -> bool {
         self.summed.replace(rows.clone()).as_ref() != Some(rows)
+    }
+
+    /// The same for their widened copies.
+    pub(super) fn must_widen(&mut self, rows: &Range<usize>) -> bool {
+        self.widened_rows.replace(rows.clone()).as_ref() != Some(rows)
     }
 
     pub(super) fn tiles(&mut self) -> &mut [Tile] {

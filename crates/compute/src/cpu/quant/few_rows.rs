@@ -12,22 +12,21 @@ use half::bf16;
 use super::format::{CodeWidth, GROUP, Precision};
 use super::product::{CellProduct, PAIRS};
 use crate::cpu::lanes::LANES;
-use crate::cpu::pairs::{TILE, TILE_ROWS};
+use crate::cpu::pairs::TILE_ROWS;
 
 /// So far ahead cells are asked for.
 const PREFETCH_BYTES: usize = 4 << 10;
 
 /// Both chains of each row.
 type Chains<const R: usize> = [[__m512; 2]; R];
-/// Even k, then odd k.
-type Block = [f32; GROUP];
 
-/// The first `R` rows of the product.
+/// The first `R` rows of the product. `x` has them as `[block][row][even k, then odd k]`: multiply-adds take their broadcasts
+/// from memory, because the unit that would make them in registers is busy with look-ups.
 ///
 /// # Safety
 /// Pointers are good for the shapes that the product states, and the machine has AVX-512 with byte and word instructions.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, table: &[bf16; 32]) {
+pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, x: *const f32, table: &[bf16; 32]) {
     let format = product.format;
     // SAFETY: the caller's promise.
     unsafe {
@@ -38,17 +37,14 @@ pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, table: &[bf
             for line in (0..format.cell_bytes()).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + line).cast());
             }
-            let mut x: [Block; R] = [[0.0; GROUP]; R];
-            for (row, x) in x.iter_mut().enumerate() {
-                widen(product.a.add(block * TILE + row * GROUP), x);
-            }
+            let x = x.add(block * R * GROUP);
             let mut chains: Chains<R> = [[_mm512_setzero_ps(); 2]; R];
             match format.width {
                 CodeWidth::Four => {
                     for quad in 0..PAIRS / 4 {
                         let mut codes = _mm512_loadu_si512(cell.add(quad * 64).cast());
                         for pair in quad * 4..quad * 4 + 4 {
-                            multiply_words(&mut chains, &x, pair, _mm512_permutexvar_epi16(codes, table));
+                            multiply_words(&mut chains, x, pair, _mm512_permutexvar_epi16(codes, table));
                             codes = _mm512_srli_epi16::<4>(codes);
                         }
                     }
@@ -61,7 +57,7 @@ pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, table: &[bf
                         for pair in quad * 4..quad * 4 + 4 {
                             // low ? codes : fifth, bit by bit
                             let five = _mm512_ternarylogic_epi32::<0xca>(low, codes, _mm512_slli_epi16::<4>(fifth));
-                            multiply_words(&mut chains, &x, pair, _mm512_permutexvar_epi16(five, table));
+                            multiply_words(&mut chains, x, pair, _mm512_permutexvar_epi16(five, table));
                             codes = _mm512_srli_epi16::<4>(codes);
                             fifth = _mm512_srli_epi16::<1>(fifth);
                         }
@@ -70,7 +66,7 @@ pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, table: &[bf
                 CodeWidth::Eight => {
                     for pair in 0..PAIRS {
                         let bytes = cell.add(pair * 2 * LANES);
-                        multiply(&mut chains, &x, pair, whole(bytes), whole(bytes.add(LANES)));
+                        multiply(&mut chains, x, pair, whole(bytes), whole(bytes.add(LANES)));
                     }
                 }
             }
@@ -95,34 +91,27 @@ pub(super) unsafe fn few_rows<const R: usize>(product: &CellProduct, table: &[bf
     }
 }
 
+/// # Safety
+/// `x` has a block of `R` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn multiply_words<const R: usize>(chains: &mut Chains<R>, x: &[Block; R], pair: usize, words: __m512i) {
+unsafe fn multiply_words<const R: usize>(chains: &mut Chains<R>, x: *const f32, pair: usize, words: __m512i) {
     let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words));
     let odd = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(0xffff_0000_u32 as i32)));
-    multiply(chains, x, pair, even, odd);
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn multiply<const R: usize>(chains: &mut Chains<R>, x: &[Block; R], pair: usize, even: __m512, odd: __m512) {
-    for row in 0..R {
-        chains[row][0] = _mm512_fmadd_ps(even, _mm512_set1_ps(x[row][pair]), chains[row][0]);
-        chains[row][1] = _mm512_fmadd_ps(odd, _mm512_set1_ps(x[row][PAIRS + pair]), chains[row][1]);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { multiply(chains, x, pair, even, odd) };
 }
 
 /// # Safety
-/// 32 values are readable.
+/// `x` has a block of `R` rows.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn widen(values: *const bf16, block: &mut Block) {
-    // SAFETY: the caller's promise; halves of the block.
-    unsafe {
-        let pairs = _mm512_loadu_si512(values.cast());
-        let high = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-        _mm512_storeu_ps(block.as_mut_ptr(), _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)));
-        _mm512_storeu_ps(block.as_mut_ptr().add(PAIRS), _mm512_castsi512_ps(high));
+unsafe fn multiply<const R: usize>(chains: &mut Chains<R>, x: *const f32, pair: usize, even: __m512, odd: __m512) {
+    for row in 0..R {
+        // SAFETY: the caller's promise.
+        let (x_even, x_odd) = unsafe { (*x.add(row * GROUP + pair), *x.add(row * GROUP + PAIRS + pair)) };
+        chains[row][0] = _mm512_fmadd_ps(even, _mm512_set1_ps(x_even), chains[row][0]);
+        chains[row][1] = _mm512_fmadd_ps(odd, _mm512_set1_ps(x_odd), chains[row][1]);
     }
 }
 

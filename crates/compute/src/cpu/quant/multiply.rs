@@ -6,12 +6,11 @@ use super::buffers::QuantBuffers;
 use super::cells::Cells;
 #[cfg(target_arch = "x86_64")]
 use super::few_rows;
-use super::format::CodeWidth;
+use super::format::{CodeWidth, GROUP};
 use super::product::{CellProduct, FEW_ROWS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
-use crate::cpu::region::Floats;
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
@@ -30,19 +29,16 @@ pub(crate) fn multiply<L: Lanes>(
     if cells.has_minima(item.panels.clone()) {
         sum_blocks::<L>(item, left, blocks, buffers);
     }
+    let from_codes = L::WORD_TABLES && rows <= FEW_ROWS;
+    if from_codes {
+        widen::<L>(item, left, blocks, buffers);
+    }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = PANELS.min(item.panels.end - first);
         #[cfg(target_arch = "x86_64")]
-        if L::WORD_TABLES && rows <= FEW_ROWS {
+        if from_codes {
             for panel in 0..panels {
-                from_codes(
-                    cells,
-                    first + panel,
-                    left,
-                    rows,
-                    &mut buffers.sums.as_mut_slice()[panel * LANES..],
-                    &buffers.block_sums,
-                );
+                few_from_codes(cells, (first + panel, panel), left, rows, buffers);
             }
             item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
             continue;
@@ -85,9 +81,16 @@ pub(crate) fn multiply<L: Lanes>(
     }
 }
 
-/// Whole panels at once: what is not expanded needs no slices.
+/// A whole panel at once: what is not expanded needs no slices. Its sums go to their place among the panels at hand.
 #[cfg(target_arch = "x86_64")]
-fn from_codes(cells: &Cells, panel: usize, left: *const bf16, rows: usize, sums: &mut [f32], block_sums: &Floats) {
+fn few_from_codes(
+    cells: &Cells,
+    (panel, place): (usize, usize),
+    left: *const bf16,
+    rows: usize,
+    buffers: &mut QuantBuffers,
+) {
+    let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
     assert!(sums.len() >= (rows - 1) * PANELS * LANES + LANES);
     let product = CellProduct {
         rows,
@@ -96,16 +99,35 @@ fn from_codes(cells: &Cells, panel: usize, left: *const bf16, rows: usize, sums:
         format: cells.format(panel),
         cells: cells.cell(panel, 0),
         codes: None,
-        sums: block_sums.as_slice().as_ptr(),
+        sums: buffers.block_sums.as_slice().as_ptr(),
         c: sums.as_mut_ptr(),
         c_stride: PANELS * LANES,
         resume: false,
     };
-    // SAFETY: all blocks of a tile of rows and of the panel, and rows of sums; the lanes have said what the machine has.
+    let x = buffers.widened.as_slice().as_ptr();
+    // SAFETY: all blocks of the rows and of the panel, and rows of sums; the lanes have said what the machine has.
     unsafe {
         match rows {
-            1 => few_rows::few_rows::<1>(&product, cells.table(panel)),
-            _ => few_rows::few_rows::<FEW_ROWS>(&product, cells.table(panel)),
+            1 => few_rows::few_rows::<1>(&product, x, cells.table(panel)),
+            _ => few_rows::few_rows::<FEW_ROWS>(&product, x, cells.table(panel)),
+        }
+    }
+}
+
+/// `[block][row][even k, then odd k]` in f32.
+#[inline(always)]
+fn widen<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, blocks: usize, buffers: &mut QuantBuffers) {
+    if !buffers.must_widen(&item.rows) {
+        return;
+    }
+    let rows = item.rows.len();
+    let widened = &mut buffers.widened.as_mut_slice()[..blocks * rows * GROUP];
+    for (i, wide) in widened.chunks_exact_mut(GROUP).enumerate() {
+        // SAFETY: a row of a block of the first tile of rows; half of its k fill a vector.
+        unsafe {
+            let from = left.add(i / rows * TILE + i % rows * GROUP).cast();
+            L::load_bf16_even(from).store(wide.as_mut_ptr());
+            L::load_bf16_odd(from).store(wide.as_mut_ptr().add(GROUP / 2));
         }
     }
 }

@@ -272,6 +272,13 @@ mod tests {
         }
     }
 
+    /// `[block][row][even k, then odd k]`
+    fn widened(tiles: &[bf16], rows: usize) -> Vec<f32> {
+        let places = (0..BLOCKS * rows * GROUP).map(|i| (i / GROUP / rows, i / GROUP % rows, i % GROUP));
+        let k = |i: usize| i % PAIRS * 2 + i / PAIRS;
+        places.map(|(block, row, i)| tiles[block * TILE + row * GROUP + k(i)].to_f32()).collect()
+    }
+
     /// The definition, in the order that it states.
     fn defined(x: &[bf16], groups: &[Group], zero: f32, signed: bool, minima: bool) -> f32 {
         let mut sum = 0.0_f32;
@@ -338,11 +345,12 @@ mod tests {
                             c_stride: LANES,
                             resume: false,
                         };
+                        let wide = widened(&x, rows);
                         // SAFETY: the machine has what the instruction set says; shapes are as stated.
                         unsafe {
                             match rows {
-                                1 => few_rows::<1>(&product, &format.table()),
-                                _ => few_rows::<FEW_ROWS>(&product, &format.table()),
+                                1 => few_rows::<1>(&product, wide.as_ptr(), &format.table()),
+                                _ => few_rows::<FEW_ROWS>(&product, wide.as_ptr(), &format.table()),
                             }
                         }
                         for (i, &got) in c[..rows * LANES].iter().enumerate() {
