@@ -157,38 +157,55 @@ impl<E: Arithmetic> GemmItem<'_, E> {
     /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
     #[inline(always)]
     pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
+        match &self.weights.bias {
+            Some(bias) => {
+                let bias = &bias[panels.start * LANES..panels.end * LANES];
+                // SAFETY: the bias is as wide as the panels.
+                self.put::<L>(rows, panels, sums, stride, |sums, i| unsafe { sums.add(L::load(bias.as_ptr().add(i))) });
+            }
+            None => self.put::<L>(rows, panels, sums, stride, |sums, _| sums),
+        }
+    }
+
+    /// `biased` is told how many columns behind the first panel its 16 sums are.
+    #[inline(always)]
+    fn put<L: Lanes>(
+        &self,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        sums: &[f32],
+        stride: usize,
+        biased: impl Fn(L, usize) -> L,
+    ) {
         let (width, first) = (panels.len() * LANES, self.weights.first_column);
         assert!(width <= stride && sums.len() >= (rows.len() - 1) * stride + width);
+        // SAFETY: whole vectors inside the sums.
+        let sums = |row: usize, i: usize| biased(unsafe { L::load(sums.as_ptr().add(row * stride + i)) }, i);
         // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist.
         unsafe {
             match &self.gemm.y {
-                Output::Store { y, stride: y_stride } => {
-                    let y = y.as_ptr().add(rows.start * y_stride + first + panels.start * LANES);
+                Output::Store { y, stride } => {
+                    let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
                     for row in 0..rows.len() {
-                        let sums = &sums[row * stride..];
                         for i in (0..width).step_by(LANES) {
-                            self.biased::<L>(panels.start, sums, i).store(y.add(row * y_stride + i));
+                            sums(row, i).store(y.add(row * stride + i));
                         }
                     }
                 }
-                Output::AddTo { y, stride: y_stride } => {
-                    let y = y.as_ptr().add(rows.start * y_stride + first + panels.start * LANES);
+                Output::AddTo { y, stride } => {
+                    let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
                     for row in 0..rows.len() {
-                        let sums = &sums[row * stride..];
                         for i in (0..width).step_by(LANES) {
-                            let y = y.add(row * y_stride + i);
-                            L::load(y).add(self.biased::<L>(panels.start, sums, i)).store(y);
+                            let y = y.add(row * stride + i);
+                            L::load(y).add(sums(row, i)).store(y);
                         }
                     }
                 }
                 Output::Gated(y) => {
                     for row in 0..rows.len() {
-                        let sums = &sums[row * stride..];
                         for i in (0..width).step_by(2 * LANES) {
-                            let gate = self.biased::<L>(panels.start, sums, i);
-                            let up = self.biased::<L>(panels.start, sums, i + LANES);
                             let column = first + (panels.start * LANES + i) / 2;
-                            y.put(rows.start + row, column, math::silu(gate).mul(up));
+                            y.put(rows.start + row, column, math::silu(sums(row, i)).mul(sums(row, i + LANES)));
                         }
                     }
                 }
@@ -205,20 +222,6 @@ impl<E: Arithmetic> GemmItem<'_, E> {
                 for i in (0..panels.len() * LANES).step_by(LANES) {
                     L::prefetch_to_write(y.as_ptr().wrapping_add(row * stride + column + i).cast());
                 }
-            }
-        }
-    }
-
-    /// 16 sums, `i` columns behind `panel`.
-    #[inline(always)]
-    fn biased<L: Lanes>(&self, panel: usize, sums: &[f32], i: usize) -> L {
-        assert!(i + LANES <= sums.len());
-        // SAFETY: whole vectors inside the sums, and the bias is as wide as the matrix.
-        unsafe {
-            let sums = L::load(sums.as_ptr().add(i));
-            match &self.weights.bias {
-                Some(bias) => sums.add(L::load(bias[panel * LANES + i..].as_ptr())),
-                None => sums,
             }
         }
     }

@@ -23,6 +23,8 @@ mod expand;
 mod few_rows;
 mod format;
 mod group;
+#[cfg(target_arch = "x86_64")]
+mod many_rows;
 mod multiply;
 mod product;
 

@@ -20,6 +20,9 @@ pub(crate) struct Cells {
     blocks: usize,
 }
 
+/// So far ahead cells are asked for.
+const PREFETCH_BYTES: usize = 8 << 10;
+
 #[derive(Clone, Copy)]
 struct Place {
     offset: usize,
@@ -97,7 +100,10 @@ impl Cells {
         let table = self.table(panel);
         for (block, tile) in blocks.zip(tiles) {
             let cell = self.cell(panel, block);
-            L::prefetch(cell.wrapping_add(4 << 10));
+            // Scales too, which nobody reads before the tile is needed.
+            for line in (0..format.cell_bytes()).step_by(64) {
+                L::prefetch(cell.wrapping_add(PREFETCH_BYTES + line));
+            }
             // SAFETY: an existing cell.
             unsafe { expand::<L>(format, table, cell, tile) };
         }

@@ -119,7 +119,7 @@ unsafe fn multiply<const R: usize>(chains: &mut Chains<R>, x: *const f32, pair: 
 /// So many scales are readable.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn sixteen(precision: Precision, scales: *const u8) -> __m512 {
+pub(super) unsafe fn sixteen(precision: Precision, scales: *const u8) -> __m512 {
     // SAFETY: the caller's promise.
     unsafe {
         match precision {

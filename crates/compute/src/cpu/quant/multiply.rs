@@ -14,8 +14,8 @@ use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
-/// Cells that are expanded at a time: 16 KiB stay in the first-level cache while the rows pass by.
-pub(super) const SLICE_BLOCKS: usize = 16;
+/// Cells that are expanded at a time, at most: 24 KiB stay in the first-level cache while the rows pass by.
+pub(super) const SLICE_BLOCKS: usize = 24;
 
 /// All sums of an item, handed to its `finish` row by row. `left` has the item's rows in tile order.
 #[inline(always)]
@@ -43,8 +43,9 @@ pub(crate) fn multiply<L: Lanes>(
             item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
             continue;
         }
-        for slice in (0..blocks).step_by(SLICE_BLOCKS) {
-            let slice = slice..blocks.min(slice + SLICE_BLOCKS);
+        let slice_blocks = blocks.div_ceil(blocks.div_ceil(SLICE_BLOCKS));
+        for slice in (0..blocks).step_by(slice_blocks) {
+            let slice = slice..blocks.min(slice + slice_blocks);
             for panel in 0..panels {
                 let format = cells.format(first + panel);
                 let codes = (format.width != CodeWidth::Eight || rows > FEW_ROWS).then(|| {
@@ -52,29 +53,25 @@ pub(crate) fn multiply<L: Lanes>(
                     cells.expand::<L>(first + panel, slice.clone(), tiles);
                     tiles.as_ptr().cast::<bf16>()
                 });
-                for tile in 0..rows.div_ceil(TILE_ROWS) {
-                    let first_row = tile * TILE_ROWS;
-                    // SAFETY: `left` and the block sums have all blocks of whole tiles of rows; the sums have all rows.
-                    let (a, sums, c) = unsafe {
-                        (
-                            left.add((tile * blocks + slice.start) * TILE),
-                            buffers.block_sums.as_slice().as_ptr().add((tile * blocks + slice.start) * TILE_ROWS),
-                            buffers.sums.as_mut_slice().as_mut_ptr().add(first_row * PANELS * LANES + panel * LANES),
-                        )
-                    };
-                    L::call(CellProduct {
-                        rows: TILE_ROWS.min(rows - first_row),
-                        blocks: slice.len(),
-                        a,
-                        format,
-                        cells: cells.cell(first + panel, slice.start),
-                        codes,
-                        sums,
-                        c,
-                        c_stride: PANELS * LANES,
-                        resume: slice.start > 0,
-                    });
-                }
+                // SAFETY: `left` and the block sums have all blocks of whole tiles of rows; the sums have all rows.
+                let (a, sums) = unsafe {
+                    let sums = buffers.block_sums.as_slice().as_ptr();
+                    (left.add(slice.start * TILE), sums.add(slice.start * TILE_ROWS))
+                };
+                L::call(CellProduct {
+                    rows,
+                    blocks: slice.len(),
+                    a,
+                    a_tile_stride: blocks * TILE,
+                    format,
+                    cells: cells.cell(first + panel, slice.start),
+                    codes,
+                    sums,
+                    sums_tile_stride: blocks * TILE_ROWS,
+                    c: buffers.sums.as_mut_slice()[panel * LANES..].as_mut_ptr(),
+                    c_stride: PANELS * LANES,
+                    resume: slice.start > 0,
+                });
             }
         }
         item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
@@ -96,10 +93,12 @@ fn few_from_codes(
         rows,
         blocks: cells.blocks(),
         a: left,
+        a_tile_stride: 0,
         format: cells.format(panel),
         cells: cells.cell(panel, 0),
         codes: None,
         sums: buffers.block_sums.as_slice().as_ptr(),
+        sums_tile_stride: 0,
         c: sums.as_mut_ptr(),
         c_stride: PANELS * LANES,
         resume: false,

@@ -1,4 +1,4 @@
-//! A tile of rows times one panel of cells.
+//! Rows times one panel of cells.
 
 #![allow(
     clippy::needless_range_loop,
@@ -8,27 +8,29 @@
 use half::bf16;
 
 use super::format::{CodeWidth, Format, GROUP, Precision};
+#[cfg(target_arch = "x86_64")]
+use super::many_rows::many_rows;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{TILE, TILE_ROWS};
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::tiles::{self, Operands};
 
 /// C\[rows × 16\] = A · (scale · codes + minimum), or C += when it goes on where an earlier slice of k has ended.
 #[derive(Clone, Copy)]
 pub(super) struct CellProduct {
-    /// At most 16.
     pub(super) rows: usize,
     /// Cells.
     pub(super) blocks: usize,
     /// In tile order.
     pub(super) a: *const bf16,
+    /// From 16 rows to the next 16.
+    pub(super) a_tile_stride: usize,
     pub(super) format: Format,
     pub(super) cells: *const u8,
     /// The codes of all blocks as tiles; `None` for eight bits, which few rows read from the cells.
     pub(super) codes: Option<*const bf16>,
     /// `[block][row of a tile]`: sums of 32 values of A; read if there are minima.
     pub(super) sums: *const f32,
+    pub(super) sums_tile_stride: usize,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     pub(super) resume: bool,
@@ -49,64 +51,43 @@ impl Kernel for CellProduct {
     fn run<L: Lanes>(self) {
         #[cfg(target_arch = "x86_64")]
         if let (true, Some(codes)) = (L::TILES && self.rows > FEW_ROWS, self.codes) {
-            return match self.rows {
-                ..=4 => self.on_tiles::<L, 4>(codes),
-                5..=8 => self.on_tiles::<L, 8>(codes),
-                _ => self.on_tiles::<L, 16>(codes),
+            // SAFETY: below `Isa::run`, which has configured the tiles; A and the codes hold whole ones.
+            return unsafe {
+                match self.rows {
+                    ..=4 => many_rows::<4>(&self, codes),
+                    5..=8 => many_rows::<8>(&self, codes),
+                    _ => many_rows::<16>(&self, codes),
+                }
             };
         }
-        let mut row = 0;
-        while row < self.rows {
-            row += match self.rows - row {
-                4.. if L::ACCUMULATORS >= 16 => self.chains::<L, 4>(row),
-                2.. => self.chains::<L, 2>(row),
-                _ => self.chains::<L, 1>(row),
-            };
+        for tile in 0..self.rows.div_ceil(TILE_ROWS) {
+            let of_tile = self.tile(tile);
+            let mut row = 0;
+            while row < of_tile.rows {
+                row += match of_tile.rows - row {
+                    4.. if L::ACCUMULATORS >= 16 => of_tile.chains::<L, 4>(row),
+                    2.. => of_tile.chains::<L, 2>(row),
+                    _ => of_tile.chains::<L, 1>(row),
+                };
+            }
         }
     }
 }
 
-/// Products of one block before they are scaled: `[row][column]`.
-#[repr(align(64))]
-struct Dots([f32; TILE_ROWS * LANES]);
-
 impl CellProduct {
-    /// Rows beyond the product's own are computed too, up to `R`, and not written.
-    #[cfg(target_arch = "x86_64")]
+    /// One tile of rows.
     #[inline(always)]
-    fn on_tiles<L: Lanes, const R: usize>(&self, codes: *const bf16) {
-        const DOTS_ROW_BYTES: usize = LANES * size_of::<f32>();
-        let mut dots = [const { Dots([0.0; TILE_ROWS * LANES]) }; 2];
-        let mut sums = [L::splat(0.0); R];
-        self.resume(0, &mut sums);
-        // A block is scaled while the tiles work on the next one.
-        for block in 0..=self.blocks {
-            if block < self.blocks {
-                let to = dots[block % 2].0.as_mut_ptr();
-                // SAFETY: below `Isa::run`, which has configured the tiles; A and the codes hold whole ones.
-                unsafe {
-                    let operands = Operands {
-                        left: self.a.add(block * TILE),
-                        left_tile_bytes: 0,
-                        right: codes.add(block * TILE),
-                        right_pair_bytes: 2 * LANES * size_of::<bf16>(),
-                        right_panel_bytes: 0,
-                        blocks: 1,
-                        ahead: codes,
-                        ahead_bytes: 0,
-                    };
-                    tiles::begin::<1, 1>(to, DOTS_ROW_BYTES, false);
-                    tiles::add::<1, 1>(&operands);
-                    tiles::end::<1, 1>(to, DOTS_ROW_BYTES);
-                }
-            }
-            if let Some(done) = block.checked_sub(1) {
-                let dots = dots[done % 2].0.as_ptr();
-                // SAFETY: a whole tile was written.
-                self.scale(done, 0, |row| unsafe { L::load(dots.add(row * LANES)) }, &mut sums);
+    fn tile(&self, tile: usize) -> Self {
+        // SAFETY: inside A, its sums, and C.
+        unsafe {
+            Self {
+                rows: TILE_ROWS.min(self.rows - tile * TILE_ROWS),
+                a: self.a.add(tile * self.a_tile_stride),
+                sums: self.sums.add(tile * self.sums_tile_stride),
+                c: self.c.add(tile * TILE_ROWS * self.c_stride),
+                ..*self
             }
         }
-        self.store(0, &sums);
     }
 
     /// `R` rows from `row` on: both chains of a block in registers.
@@ -226,8 +207,10 @@ mod tests {
     use super::super::group::Group;
     use super::*;
     use crate::cpu::isa::Isa;
+    use crate::cpu::pairs::tile_index;
 
     const BLOCKS: usize = 3;
+    const MAX_ROWS: usize = 3 * TILE_ROWS;
 
     fn noise(i: usize) -> u64 {
         (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd134_2543_de82_ef95)
@@ -299,14 +282,15 @@ mod tests {
 
     #[test]
     fn every_route_gives_what_is_defined() {
-        let x: Vec<bf16> =
-            (0..BLOCKS * TILE).map(|i| bf16::from_f32((noise(i) >> 40) as f32 / (1 << 23) as f32 - 1.0)).collect();
-        let row_of = |row: usize| -> Vec<bf16> {
-            (0..BLOCKS * GROUP).map(|k| x[k / GROUP * TILE + row * GROUP + k % GROUP]).collect()
-        };
-        let mut sums = [0.0; BLOCKS * TILE_ROWS];
+        let x: Vec<bf16> = (0..MAX_ROWS * BLOCKS * GROUP)
+            .map(|i| bf16::from_f32((noise(i) >> 40) as f32 / (1 << 23) as f32 - 1.0))
+            .collect();
+        let row_of = |row: usize| -> Vec<bf16> { (0..BLOCKS * GROUP).map(|k| x[tile_index(row, k, BLOCKS)]).collect() };
+        // `[tile of rows][block][row]`
+        let mut sums = [0.0; MAX_ROWS * BLOCKS];
         for (i, sum) in sums.iter_mut().enumerate() {
-            let row = &row_of(i % TILE_ROWS)[i / TILE_ROWS * GROUP..][..GROUP];
+            let (row, block) = (i / TILE_ROWS / BLOCKS * TILE_ROWS + i % TILE_ROWS, i / TILE_ROWS % BLOCKS);
+            let row = &row_of(row)[block * GROUP..][..GROUP];
             let chain = |parity| row.iter().skip(parity).step_by(2).fold(0.0, |sum, x| sum + x.to_f32());
             *sum = chain(0) + chain(1);
         }
@@ -337,10 +321,12 @@ mod tests {
                             rows,
                             blocks: BLOCKS,
                             a: x.as_ptr(),
+                            a_tile_stride: BLOCKS * TILE,
                             format,
                             cells: cells.as_ptr(),
                             codes: None,
                             sums: sums.as_ptr(),
+                            sums_tile_stride: BLOCKS * TILE_ROWS,
                             c: c.as_mut_ptr(),
                             c_stride: LANES,
                             resume: false,
@@ -365,19 +351,24 @@ mod tests {
                         }
                     }
                 }
-                for (rows, codes) in (1..=TILE_ROWS).flat_map(|rows| [(rows, expanded), (rows, None)]) {
+                for (rows, codes) in [1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 40, 48]
+                    .into_iter()
+                    .flat_map(|rows| [(rows, expanded), (rows, None)])
+                {
                     if codes.is_none() && !signed {
                         continue;
                     }
-                    let mut c = [7.0; TILE_ROWS * LANES];
+                    let mut c = [7.0; MAX_ROWS * LANES];
                     let whole = CellProduct {
                         rows,
                         blocks: BLOCKS,
                         a: x.as_ptr(),
+                        a_tile_stride: BLOCKS * TILE,
                         format,
                         cells: cells.as_ptr(),
                         codes,
                         sums: sums.as_ptr(),
+                        sums_tile_stride: BLOCKS * TILE_ROWS,
                         c: c.as_mut_ptr(),
                         c_stride: LANES,
                         resume: false,
