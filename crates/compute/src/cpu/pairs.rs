@@ -41,7 +41,7 @@ const MAX_ITEM_ROWS: usize = 512;
 /// Products that ask for one panel between them.
 const AHEAD_PARTS: usize = TILE / AHEAD;
 /// Panels whose sums wait for the next slice of k.
-const SLICED_PANELS: usize = 16;
+const SLICED_PANELS: usize = 32;
 
 impl Arithmetic for bf16 {
     const PLAN: &'static str = "bf16-pairs-v1";
