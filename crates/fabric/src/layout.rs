@@ -1,7 +1,7 @@
 //! Where a token's keys and values lie. The same description serves the pool that computes on them and the wire.
 //!
 //! ```text
-//!   shard s (heads h0..h1):  [layer][page][K | V][head][ 32 tokens × head_dim, in the order `PageOrder` names ]
+//!   shard s (heads h0..h1):  [layer][page][K | V][head][ 32 tokens × head_dim, as `PageOrder` has them ]
 //!                                   └── one block: the unit that is offered, pulled and checksummed ──┘
 //! ```
 
@@ -17,13 +17,25 @@ pub enum PageOrder {
     PairsBf16,
     /// f32: K as `[head_dim][32]`, V as `[32][head_dim]`.
     PlainF32,
+    /// int8 codes: K as `[head_dim / 2][32 / 16][2][16]`, V as `[16][head_dim / 16][2][16]`, which are the pairs of 16 columns
+    /// with their first ones together; behind them a scale in f32 for each of the 32 tokens.
+    PairsInt8,
 }
 
 impl PageOrder {
     fn element_bytes(self) -> usize {
         match self {
+            Self::PairsInt8 => 1,
             Self::PairsBf16 => 2,
             Self::PlainF32 => 4,
+        }
+    }
+
+    /// Of one token, beside its elements.
+    fn scale_bytes(self) -> usize {
+        match self {
+            Self::PairsInt8 => size_of::<f32>(),
+            Self::PairsBf16 | Self::PlainF32 => 0,
         }
     }
 }
@@ -40,12 +52,13 @@ pub struct KvLayout {
 impl KvLayout {
     /// Keys or values of one head of one page.
     pub fn head_bytes(&self) -> usize {
-        PAGE_TOKENS * self.head_dim as usize * self.order.element_bytes()
+        PAGE_TOKENS * (self.head_dim as usize * self.order.element_bytes() + self.order.scale_bytes())
     }
 
-    /// One page of all layers and heads.
+    /// One page of all layers and heads; the largest number there is for more than that.
     pub fn page_bytes(&self) -> usize {
-        2 * self.layers as usize * self.kv_heads as usize * self.head_bytes()
+        let heads = (2 * self.layers as usize).saturating_mul(self.kv_heads as usize);
+        heads.saturating_mul(self.head_bytes())
     }
 
     /// The heads of shard `index` of `shards`; `None` unless one number divides the other. With more shards than heads
@@ -141,5 +154,16 @@ mod tests {
         assert_eq!(shard.block_at(1, PageId(2)) + shard.block_bytes(), shard.bytes());
         assert_eq!(shard.head_in_block(Half::Keys, 2), 0);
         assert_eq!(shard.head_in_block(Half::Values, 3) + kv.head_bytes(), shard.block_bytes());
+    }
+
+    #[test]
+    fn codes_have_scales_beside_them() {
+        let bytes = |order| KvLayout { order, layers: 2, kv_heads: 4, head_dim: 64 }.page_bytes();
+        assert_eq!(bytes(PageOrder::PlainF32), 2 * 2 * 4 * 32 * 64 * 4);
+        assert_eq!(bytes(PageOrder::PairsBf16), 2 * 2 * 4 * 32 * 64 * 2);
+        assert_eq!(bytes(PageOrder::PairsInt8), 2 * 2 * 4 * 32 * (64 + 4));
+        let most = u32::MAX;
+        let absurd = KvLayout { order: PageOrder::PlainF32, layers: most, kv_heads: most, head_dim: most };
+        assert_eq!(absurd.page_bytes(), usize::MAX);
     }
 }
