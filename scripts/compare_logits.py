@@ -32,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("text", type=Path)
     parser.add_argument("--tokens", type=int, default=2001)
     parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
+    parser.add_argument("--kv-storage", default="auto", help="auto, bf16 or int8")
     parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")
     return parser.parse_args()
@@ -55,8 +56,9 @@ def reference_rows(model, tokens: np.ndarray, step: int = 64):
         yield from torch.log_softmax(output.logits[0].double(), dim=-1).numpy()
 
 
-def our_rows(program: Path, model: Path, storage: str, tokens: np.ndarray, vocab: int):
-    process = subprocess.Popen([program, model, storage], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def our_rows(options: argparse.Namespace, tokens: np.ndarray, vocab: int):
+    command = [options.program, options.model, options.storage, options.kv_storage]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write(tokens.astype("<u4").tobytes())
     process.stdin.close()
     for _ in range(len(tokens) - 1):
@@ -75,7 +77,7 @@ def main() -> None:
     vocab = model.config.vocab_size
 
     same, divergence, ours_nats, theirs_nats = 0, [], [], []
-    rows = our_rows(options.program, options.model, options.storage, tokens, vocab)
+    rows = our_rows(options, tokens, vocab)
     for position, (ours, theirs) in enumerate(zip(rows, reference_rows(model, tokens))):
         following = tokens[position + 1]
         same += int(ours.argmax() == theirs.argmax())
@@ -87,7 +89,7 @@ def main() -> None:
     top1, kl = same / count, float(np.mean(divergence))
     ours, theirs = float(np.exp(np.mean(ours_nats))), float(np.exp(np.mean(theirs_nats)))
     change = ours / theirs - 1
-    print(f"{options.model.name}, storage {options.storage}, {count} positions")
+    print(f"{options.model.name}, storage {options.storage}, KV {options.kv_storage}, {count} positions")
     print(f"  same most likely token  {100 * top1:.2f} %   (at least {100 * MIN_TOP1:.0f} %)")
     print(f"  mean KL divergence      {kl:.6f}   (at most {max_kl})")
     print(f"  perplexity              {ours:.4f}, reference {theirs:.4f}: {100 * change:+.3f} %   (within 0.5 %)")

@@ -67,7 +67,7 @@ pub(crate) fn engine_size(
     machine: Machine,
     engines: usize,
 ) -> Result<EngineSize, Failure> {
-    let size = EngineSize::decide(options, model, machine, engines);
+    let size = EngineSize::decide(options, model, machine, engines)?;
     if let Err(misfit) = model.check_tp(size.tp) {
         let fitting: Vec<_> = model.fitting_tps().map(|tp| tp.to_string()).collect();
         return Err(Failure::user(misfit).hint(format!("--tp can be {} here", fitting.join(", "))));

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
+use baton_compute::{CpuBackend, CpuOptions};
 use baton_engine::{EngineConfig, EngineHandle, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::located::Located;
 use crate::machine;
 use crate::mock;
-use crate::options::{DtypeOption, EngineArgs};
+use crate::options::EngineArgs;
 use crate::sizing::Machine;
 
 /// Last replies of a drained engine need this long to reach routers.
@@ -58,11 +58,8 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     let options = CpuOptions {
         threads: size.threads,
         tp: size.tp,
-        dtype: match size.dtype {
-            DtypeOption::Auto => StorageDtype::Auto,
-            DtypeOption::Bf16 => StorageDtype::Bf16,
-            DtypeOption::F32 => StorageDtype::F32,
-        },
+        dtype: size.dtype.storage(),
+        kv_dtype: size.kv_dtype.storage(),
         kv_pages: size.kv_pages,
         max_step_tokens: size.step_tokens,
         max_slots: size.max_slots,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use baton_compute::{KvDtype, StorageDtype};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -62,9 +63,13 @@ pub(crate) struct EngineOptions {
     #[arg(long, value_name = "N")]
     pub(crate) tp: Option<usize>,
 
-    /// What weights and KV are stored as [default: auto]
+    /// What weights are stored as [default: auto]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DtypeOption>,
+
+    /// What KV is stored as [default: auto]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) kv_dtype: Option<KvDtypeOption>,
 
     /// KV pages of each engine, 32 tokens each [default: for 64 full contexts, but at most a quarter of the memory]
     #[arg(long, value_name = "N", conflicts_with = "kv_memory")]
@@ -187,6 +192,43 @@ impl DtypeOption {
             Self::F32 => "f32",
         }
     }
+
+    pub(crate) fn storage(self) -> StorageDtype {
+        match self {
+            Self::Auto => StorageDtype::Auto,
+            Self::Bf16 => StorageDtype::Bf16,
+            Self::F32 => StorageDtype::F32,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KvDtypeOption {
+    /// f32 where weights are f32, bf16 elsewhere
+    #[default]
+    Auto,
+    Bf16,
+    /// About half the memory of bf16, and a little less exact
+    Int8,
+}
+
+impl KvDtypeOption {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    pub(crate) fn storage(self) -> KvDtype {
+        match self {
+            Self::Auto => KvDtype::Auto,
+            Self::Bf16 => KvDtype::Bf16,
+            Self::Int8 => KvDtype::Int8,
+        }
+    }
 }
 
 impl ServeOptions {
@@ -213,6 +255,7 @@ impl EngineOptions {
             cpus: self.cpus.or(other.cpus),
             tp: self.tp.or(other.tp),
             dtype: self.dtype.or(other.dtype),
+            kv_dtype: self.kv_dtype.or(other.kv_dtype),
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },
             kv_memory: if sized { self.kv_memory } else { other.kv_memory },
             step_tokens: self.step_tokens.or(other.step_tokens),

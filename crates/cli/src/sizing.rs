@@ -1,11 +1,13 @@
 //! How large an engine is made when nobody says: threads and KV pages, from the machine and the model.
 
+use baton_compute::kv_layout;
 use baton_core::PAGE_TOKENS;
-use baton_model::{DecoderSpec, Dtype};
+use baton_model::DecoderSpec;
 
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;
-use crate::options::{DtypeOption, EngineOptions, FabricMode};
+use crate::failure::Failure;
+use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption};
 
 /// Full contexts the KV pool holds, memory permitting.
 const CONTEXTS: usize = 64;
@@ -23,6 +25,7 @@ pub(crate) struct EngineSize {
     pub(crate) cpus: Option<CpuList>,
     pub(crate) tp: usize,
     pub(crate) dtype: DtypeOption,
+    pub(crate) kv_dtype: KvDtypeOption,
     pub(crate) kv_pages: usize,
     pub(crate) step_tokens: usize,
     pub(crate) fabric: FabricMode,
@@ -38,28 +41,34 @@ pub(crate) struct Machine {
 }
 
 impl EngineSize {
-    pub(crate) fn decide(options: &EngineOptions, model: &DecoderSpec, machine: Machine, engines: usize) -> Self {
-        let dtype = options.dtype.unwrap_or_default();
+    pub(crate) fn decide(
+        options: &EngineOptions,
+        model: &DecoderSpec,
+        machine: Machine,
+        engines: usize,
+    ) -> Result<Self, Failure> {
+        let (dtype, kv_dtype) = (options.dtype.unwrap_or_default(), options.kv_dtype.unwrap_or_default());
         let tp = options.tp.unwrap_or(1);
-        let page_bytes = page_bytes(model, dtype, tp);
+        let page_bytes = page_bytes(model, dtype, kv_dtype, tp)?;
         let kv_pages = match (options.kv_pages, options.kv_memory) {
             (Some(pages), _) => pages,
             (None, Some(ByteSize(bytes))) => (bytes / page_bytes) as usize,
             (None, None) => default_pages(model, page_bytes, machine, engines),
         };
         let cores = options.cpus.as_ref().map_or(machine.cores, CpuList::len);
-        Self {
+        Ok(Self {
             prefix_cache: options.enable_prefix_cache.unwrap_or(true),
             threads: options.threads.unwrap_or((cores / engines.max(1)).max(1)),
             cpus: options.cpus.clone(),
             tp,
             dtype,
+            kv_dtype,
             kv_pages,
             step_tokens: options.step_tokens.unwrap_or(512),
             fabric: options.fabric.unwrap_or_default(),
             max_slots: options.max_slots.unwrap_or(256),
             max_waiting: options.max_waiting.unwrap_or(1024),
-        }
+        })
     }
 
     /// One of several engines on this machine: with cores of its own where there are enough for all.
@@ -80,6 +89,7 @@ impl EngineSize {
             format!("--threads={}", self.threads),
             format!("--tp={}", self.tp),
             format!("--dtype={}", self.dtype.name()),
+            format!("--kv-dtype={}", self.kv_dtype.name()),
             format!("--kv-pages={}", self.kv_pages),
             format!("--step-tokens={}", self.step_tokens),
             format!("--fabric={}", self.fabric.name()),
@@ -100,18 +110,18 @@ fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines
 }
 
 /// K and V of one page in all layers. Each shard has a KV head at least, if need be the same as another.
-fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, tp: usize) -> u64 {
-    let element = match (dtype, model.dtype) {
-        (DtypeOption::F32, _) | (DtypeOption::Auto, Dtype::F32) => 4,
-        _ => 2,
-    };
-    let factors = [2, model.layers, model.kv_heads.max(tp), model.head_dim, PAGE_TOKENS, element];
-    factors.into_iter().fold(1_u64, |bytes, factor| bytes.saturating_mul(factor as u64)).max(1)
+fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, kv: KvDtypeOption, tp: usize) -> Result<u64, Failure> {
+    let mut layout = kv_layout(model, dtype.storage(), kv.storage()).ok_or_else(|| {
+        Failure::user(format!("--kv-dtype {} does not go with weights stored as f32: their KV is f32, too", kv.name()))
+            .hint("leave it out, or add --dtype bf16")
+    })?;
+    layout.kv_heads = layout.kv_heads.max(tp as u32);
+    Ok(layout.page_bytes().max(1) as u64)
 }
 
 #[cfg(test)]
 mod tests {
-    use baton_model::{RopeScaling, RopeSpec};
+    use baton_model::{Dtype, RopeScaling, RopeSpec};
 
     use super::*;
 
@@ -139,7 +149,7 @@ mod tests {
 
     fn decide(options: EngineOptions, memory_mib: u64, engines: usize) -> EngineSize {
         let machine = Machine { cores: 8, memory: Some(ByteSize(memory_mib << 20)) };
-        EngineSize::decide(&options, &model(), machine, engines)
+        EngineSize::decide(&options, &model(), machine, engines).unwrap()
     }
 
     #[test]
@@ -176,6 +186,8 @@ mod tests {
             (default(), 256, 2, 512),
             (default(), 1, 1, 16),
             (EngineOptions { dtype: Some(DtypeOption::F32), ..default() }, 256, 1, 512),
+            // 34 KiB: a scale of 4 bytes beside 64 codes.
+            (EngineOptions { kv_dtype: Some(KvDtypeOption::Int8), ..default() }, 256, 1, 65536 / 34),
             (EngineOptions { kv_memory: Some(ByteSize(1 << 20)), ..default() }, 256, 1, 16),
             (EngineOptions { tp: Some(2), ..default() }, 256, 1, 1024),
             (EngineOptions { tp: Some(4), ..default() }, 256, 1, 512),

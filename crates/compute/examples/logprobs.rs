@@ -1,7 +1,7 @@
 //! Log-probabilities of the whole vocabulary after each token of a text, for scripts/compare_logits.py:
 //!
 //! ```text
-//! cargo run --release -p baton-compute --example logprobs -- MODEL [auto|bf16|f32] < tokens > logprobs
+//! cargo run --release -p baton-compute --example logprobs -- MODEL [auto|bf16|f32 [auto|bf16|int8]] < tokens > logprobs
 //! ```
 //!
 //! Tokens arrive as little-endian u32; a row of the vocabulary leaves for each but the last, as little-endian f32.
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use baton_compute::{
-    Backend, CpuBackend, CpuOptions, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,
-    StorageDtype,
+    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
+    StepPlan, StorageDtype,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{Model, ModelSource};
@@ -29,18 +29,37 @@ fn main() -> Result<()> {
         Some("f32") => StorageDtype::F32,
         Some(other) => bail!("{other} is none of auto, bf16 and f32"),
     };
+    let kv_dtype = match arguments.next().as_deref() {
+        None | Some("auto") => KvDtype::Auto,
+        Some("bf16") => KvDtype::Bf16,
+        Some("int8") => KvDtype::Int8,
+        Some(other) => bail!("{other} is none of auto, bf16 and int8"),
+    };
     let mut bytes = Vec::new();
     io::stdin().read_to_end(&mut bytes)?;
     let tokens: Vec<_> = bytes.as_chunks().0.iter().map(|word| TokenId(u32::from_le_bytes(*word))).collect();
     let model = Model::open(&ModelSource::resolve(&name)?)?;
-    write_logprobs(model, dtype, &tokens, BufWriter::new(io::stdout().lock()))
+    write_logprobs(model, (dtype, kv_dtype), &tokens, BufWriter::new(io::stdout().lock()))
 }
 
-fn write_logprobs(model: Model, dtype: StorageDtype, tokens: &[TokenId], mut out: impl Write) -> Result<()> {
+fn write_logprobs(
+    model: Model,
+    (dtype, kv_dtype): (StorageDtype, KvDtype),
+    tokens: &[TokenId],
+    mut out: impl Write,
+) -> Result<()> {
     let vocab = model.spec.vocab;
     let pages = tokens.len().div_ceil(PAGE_TOKENS);
-    let options =
-        CpuOptions { threads: 2, tp: 1, dtype, kv_pages: pages, max_step_tokens: STEP_TOKENS, max_slots: 1, isa: None };
+    let options = CpuOptions {
+        threads: 2,
+        tp: 1,
+        dtype,
+        kv_dtype,
+        kv_pages: pages,
+        max_step_tokens: STEP_TOKENS,
+        max_slots: 1,
+        isa: None,
+    };
     let mut backend = CpuBackend::load(Arc::new(model), options, &mut |_| {})?;
     let slot = SlotId(0);
     let sampler = SamplerSpec {

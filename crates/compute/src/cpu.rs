@@ -29,6 +29,7 @@ mod sampling;
 mod shards;
 pub(crate) mod shared;
 mod slots;
+mod storage;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
@@ -44,10 +45,11 @@ use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId, ShardCounters};
 use baton_fabric::KvPool;
-use baton_model::{DecoderSpec, Dtype, Model, Part, TensorView};
+use baton_model::{DecoderSpec, Model, Part, TensorView};
 use half::bf16;
 
 pub use self::isa::Isa;
+pub use self::storage::{KvDtype, StorageDtype, kv_layout};
 pub use self::weights::Progress;
 
 use self::batch::Batch;
@@ -55,6 +57,7 @@ use self::decoder::{Decode, Decoder, DecoderSizes, PhaseClock, Watchers};
 use self::sampling::{RowResult, Sampling, write_output};
 use self::shards::Shards;
 use self::slots::Slots;
+use self::storage::Storage;
 use self::team::Team;
 use self::weights::Weights;
 use crate::sample::SampleScratch;
@@ -66,20 +69,12 @@ pub struct CpuOptions {
     /// Tensor parallelism: so many shards own their heads and columns, each with threads of its own where there are enough.
     pub tp: usize,
     pub dtype: StorageDtype,
+    pub kv_dtype: KvDtype,
     pub kv_pages: usize,
     pub max_step_tokens: usize,
     pub max_slots: usize,
     /// `None` takes the machine's best, or what `BATON_ISA` names.
     pub isa: Option<Isa>,
-}
-
-/// What weights and KV are stored as, and with it what products multiply. The residual stream and all sums are f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageDtype {
-    /// f32 for checkpoints in f32, bf16 for others.
-    Auto,
-    Bf16,
-    F32,
 }
 
 pub struct CpuBackend {
@@ -139,15 +134,12 @@ impl CpuBackend {
         let context = spec.max_context.min(options.kv_pages.saturating_mul(PAGE_TOKENS));
         let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
         let weights_id = weights.weights_id();
-        let bf16_storage = match options.dtype {
-            StorageDtype::Auto => spec.dtype != Dtype::F32,
-            StorageDtype::Bf16 => true,
-            StorageDtype::F32 => false,
-        };
-        let decoder: Box<dyn Decode> = if bf16_storage {
-            Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?)
-        } else {
-            Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?)
+        let storage = Storage::decide(&spec, options.dtype, options.kv_dtype)
+            .ok_or_else(|| ComputeError::Load("weights stored as f32 have KV in f32, and no other".to_owned()))?;
+        let decoder: Box<dyn Decode> = match storage {
+            Storage::F32 => Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?),
+            Storage::Bf16 => Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?),
+            Storage::Bf16WithInt8Kv => Box::new(Decoder::<i8>::load(&weights, isa, shards, team, &sizes, progress)?),
         };
         Ok(Self {
             spec: BackendSpec {

@@ -19,8 +19,8 @@ use self::random_layer::RandomLayer;
 use self::work::Shape;
 use crate::cpu::decoder::PhaseClock;
 use crate::{
-    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Isa, SamplerSpec, Segment, SegmentOutput, SlotId,
-    StepOutput, StepPlan, StorageDtype,
+    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput,
+    SlotId, StepOutput, StepPlan, StorageDtype,
 };
 
 /// A backend whose steps are measured.
@@ -143,6 +143,7 @@ fn options(threads: usize, tp: usize, limits: StepLimits) -> CpuOptions {
         threads,
         tp,
         dtype: StorageDtype::Auto,
+        kv_dtype: KvDtype::Auto,
         kv_pages: (limits.batch * pages_of(limits.context)).max(limits.tokens.div_ceil(PAGE_TOKENS)),
         max_step_tokens: limits.tokens.max(limits.batch),
         max_slots: limits.batch.max(1),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_compute::{
-    Backend, CpuBackend, CpuOptions, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,
-    StorageDtype,
+    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
+    StepPlan, StorageDtype,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
@@ -63,6 +63,7 @@ fn decoding_allocates_nothing() {
         threads: 1,
         tp: 1,
         dtype: StorageDtype::Auto,
+        kv_dtype: KvDtype::Auto,
         kv_pages: 2 * SEQUENCES,
         max_step_tokens: SEQUENCES * PROMPT_TOKENS,
         max_slots: SEQUENCES,

@@ -45,6 +45,16 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (&["serve", "--kv-pages", "576460752303423488"], "error: --kv-pages must be between 1 and 4294967295"),
         (&["serve", "--kv-memory", "1"], "error: --kv-memory is less than one page of this model"),
         (&["serve", "--kv-memory", "lots"], "error: invalid value 'lots' for '--kv-memory <SIZE>'"),
+        (
+            &["serve", "--dtype", "f32", "--kv-dtype", "int8"],
+            "error: --kv-dtype int8 does not go with weights stored as f32: their KV is f32, too\n\
+             hint: leave it out, or add --dtype bf16",
+        ),
+        (
+            &["engine", "storyteller-11m", "--dtype", "f32", "--kv-dtype", "bf16"],
+            "error: --kv-dtype bf16 does not go with weights stored as f32",
+        ),
+        (&["serve", "--kv-dtype", "int4"], "[possible values: auto, bf16, int8]"),
         (&["serve", "--router-mode", "random"], "error: invalid value 'random' for '--router-mode <MODE>'"),
         (&["serve", "--rooter-port", "1"], "error: unexpected argument '--rooter-port' found"),
         (&["serve", "--config", "/no/such.toml"], "error: /no/such.toml: No such file or directory"),

@@ -15,6 +15,7 @@ mod cut;
 mod pairs;
 mod partials;
 mod softmax;
+mod tile_pages;
 
 use baton_core::PageId;
 
@@ -49,7 +50,7 @@ pub(crate) struct Attention<'a, E: BlockProducts> {
     pub(crate) qkv_stride: usize,
     /// Where the shard's heads of q begin.
     pub(crate) qkv_first: usize,
-    pub(crate) out: Waiting<'a, E>,
+    pub(crate) out: Waiting<'a, E::Arithmetic>,
     pub(crate) partials: Partials<'a>,
 }
 

@@ -16,9 +16,10 @@ use self::gathered::Gathered;
 pub use self::phases::Phase;
 pub(crate) use self::phases::PhaseClock;
 use self::step::Step;
-use super::arithmetic::Waiting;
+use super::arithmetic::{Arithmetic, Waiting};
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::batch::Batch;
+use super::element::Element;
 use super::isa::Isa;
 use super::kv::{KvPool, KvShape};
 use super::rope::RopeTable;
@@ -63,17 +64,18 @@ pub(crate) trait Decode: Send {
     fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
 }
 
-pub(crate) struct Decoder<E: BlockProducts> {
+/// What pages hold says what weights are stored as.
+pub(crate) struct Decoder<K: BlockProducts> {
     isa: Isa,
     team: Team,
     spec: DecoderSpec,
     shards: Shards,
     gathered: Gathered,
     embedding: EmbeddingTable,
-    weights: DecoderWeights<E>,
+    weights: DecoderWeights<K::Arithmetic>,
     rope: RopeTable,
-    kv: KvPool<E>,
-    workspace: Workspace<E>,
+    kv: KvPool<K>,
+    workspace: Workspace<K>,
     attention: AttentionCut,
 }
 
@@ -83,7 +85,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) max_rows: usize,
 }
 
-impl<E: BlockProducts> Decoder<E> {
+impl<K: BlockProducts> Decoder<K> {
     pub(crate) fn load(
         source: &Arc<dyn Weights>,
         isa: Isa,
@@ -103,7 +105,7 @@ impl<E: BlockProducts> Decoder<E> {
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
             kv: KvPool::new(shape, shards.count)?,
             workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
-            attention: AttentionCut::new(&shards, E::BLOCK_ROWS, partial_slots),
+            attention: AttentionCut::new(&shards, K::BLOCK_ROWS, partial_slots),
             gathered: Gathered::new(&spec, &shards),
             shards,
             team,
@@ -112,7 +114,7 @@ impl<E: BlockProducts> Decoder<E> {
     }
 }
 
-impl<E: BlockProducts> Decode for Decoder<E> {
+impl<K: BlockProducts> Decode for Decoder<K> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         self.attention.cut(batch, shard_members);
@@ -152,7 +154,7 @@ impl<E: BlockProducts> Decode for Decoder<E> {
     }
 
     fn numerics(&self) -> String {
-        format!("{}-{}", E::NAME, E::PLAN)
+        format!("{}-{}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
     }
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {

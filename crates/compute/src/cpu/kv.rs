@@ -1,17 +1,19 @@
-//! KV memory: pages of 32 tokens, one block per (layer, page, K or V, head).
-//!
-//! K is the right-hand side of scores (k = dimension, columns = tokens), V that of values (k = token, columns =
-//! dimensions), both in [`Element`] order, so attention reads pages in place.
+//! KV memory: pages of 32 tokens, one block per (layer, page, K or V, head), whose inside is a [`KvElement`]'s.
+
+mod element;
+mod int8;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId};
-use baton_fabric::{Half, KvLayout};
+use baton_fabric::Half;
 
-use super::element::Element;
+pub(crate) use self::element::KvElement;
+pub(crate) use self::int8::{scales, widen};
 use super::lanes::{Lanes, padded};
+use super::storage::layout;
 use crate::ComputeError;
 
 /// Memory that the fabric reads and, while a page is reserved for a hand-off, writes.
@@ -31,16 +33,10 @@ pub(crate) struct KvShape {
     pub(crate) head_dim: usize,
 }
 
-impl<E: Element> KvPool<E> {
+impl<E: KvElement> KvPool<E> {
     pub(crate) fn new(shape: KvShape, shards: usize) -> Result<Self, ComputeError> {
         let too_many = || ComputeError::Load(format!("{} KV pages are too many", shape.pages));
-        let layout = KvLayout {
-            order: E::PAGE_ORDER,
-            layers: shape.layers as u32,
-            kv_heads: shape.heads as u32,
-            // Values are read in whole vectors; keys are padded alike, so that both halves of a block are equal.
-            head_dim: padded(shape.head_dim) as u32,
-        };
+        let layout = layout(E::PAGE_ORDER, shape.layers, shape.heads, shape.head_dim);
         layout.page_bytes().checked_mul(shape.pages).ok_or_else(too_many)?;
         let pages = u32::try_from(shape.pages).map_err(|_| too_many())?;
         let memory = baton_fabric::KvPool::new(layout, pages, shards as u32).map_err(|error| {
@@ -57,24 +53,18 @@ impl<E: Element> KvPool<E> {
         KvShard { shard: &self.memory.shards()[shard], head_dim: self.shape.head_dim, element: PhantomData }
     }
 
-    /// One page in the order it has outside of this backend: per layer K `[token][head][dim]`, then V; little-endian.
+    /// One page in the order it has outside of this backend: per layer K `[token][head][dim]`, then V; little-endian. Where
+    /// a token of a head has a scale, it comes before its dimensions.
     ///
     /// # Safety
     /// Nobody writes these tokens of the page now.
     pub(crate) unsafe fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>) {
-        let width = padded(self.shape.head_dim);
         for (layer, half) in layers.flat_map(|layer| [(layer, Half::Keys), (layer, Half::Values)]) {
             for token in 0..tokens.min(PAGE_TOKENS) {
                 for (shard, head) in self.every_head() {
                     let first = shard.head(layer, page, half, head);
-                    for dim in 0..self.shape.head_dim {
-                        let index = match half {
-                            Half::Keys => E::index(dim, token, PAGE_TOKENS),
-                            Half::Values => E::index(token, dim, width),
-                        };
-                        // SAFETY: an existing token and dimension; no writer by the caller's promise.
-                        unsafe { *first.add(index) }.to_le_bytes(bytes);
-                    }
+                    // SAFETY: an existing token of it; no writer by the caller's promise.
+                    unsafe { E::export(first, half, token, self.shape.head_dim, bytes) };
                 }
             }
         }
@@ -104,7 +94,7 @@ impl<E> Clone for KvShard<'_, E> {
 
 impl<E> Copy for KvShard<'_, E> {}
 
-impl<E: Element> KvShard<'_, E> {
+impl<E: KvElement> KvShard<'_, E> {
     fn head(&self, layer: usize, page: PageId, half: Half, head: usize) -> *mut E {
         let head = self.shard.layout.heads.start + head as u32;
         debug_assert!(self.shard.layout.heads.contains(&head));
@@ -113,12 +103,12 @@ impl<E: Element> KvShard<'_, E> {
         unsafe { self.shard.block(layer as u32, page).add(offset).cast() }
     }
 
-    /// K of one head: [`Element`] order with 32 columns.
+    /// K of one head: a matrix of 32 columns.
     pub(crate) fn keys(&self, layer: usize, page: PageId, head: usize) -> *mut E {
         self.head(layer, page, Half::Keys, head)
     }
 
-    /// V of one head: [`Element`] order with [`KvShard::value_width`] columns.
+    /// V of one head: a matrix of [`KvShard::value_width`] columns.
     pub(crate) fn values(&self, layer: usize, page: PageId, head: usize) -> *mut E {
         self.head(layer, page, Half::Values, head)
     }
@@ -137,8 +127,8 @@ impl<E: Element> KvShard<'_, E> {
         assert!(token < PAGE_TOKENS && k.len() == self.head_dim && v.len() == self.head_dim);
         // SAFETY: an existing token of an existing head; exclusive by the caller's promise.
         unsafe {
-            E::store_column::<L>(k, self.keys(layer, page, head), token, PAGE_TOKENS);
-            E::store_row::<L>(v, self.values(layer, page, head), token, self.value_width());
+            E::store_key::<L>(k, self.keys(layer, page, head), token);
+            E::store_value::<L>(v, self.values(layer, page, head), token);
         }
     }
 }

@@ -17,6 +17,9 @@ use super::isa::Kernel;
 
 pub(crate) const LANES: usize = 16;
 
+/// Added to a small number it leaves its nearest integer in the low mantissa bits.
+pub(crate) const MAGIC: f32 = 12_582_912.0;
+
 /// `n` rounded up to whole vectors.
 pub(crate) const fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
@@ -78,6 +81,18 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// The first halves of 16 words at `p` are writable.
     unsafe fn store_bf16_apart(self, p: *mut u8);
+
+    /// 16 pairs of bf16. The lanes are exact in bf16: nothing is rounded.
+    ///
+    /// # Safety
+    /// 64 bytes are writable at `p`.
+    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8);
+
+    /// The nearest whole numbers, ties to even, as signed bytes. The lanes are in -127..=127.
+    ///
+    /// # Safety
+    /// 16 bytes are writable at `p`.
+    unsafe fn store_i8(self, p: *mut i8);
 
     /// `self · b + c`, rounded once.
     fn fma(self, b: Self, c: Self) -> Self;
@@ -173,7 +188,7 @@ mod tests {
                 let pairs = pairs.as_ptr().cast();
                 (L::load(a.as_ptr()), L::load(b.as_ptr()), L::load_bf16_even(pairs), L::load_bf16_odd(pairs))
             };
-            let magic = L::splat(12_582_912.0);
+            let magic = L::splat(MAGIC);
             let whole = a.max(L::splat(-100.0)).min(L::splat(100.0));
             let mut bits = Vec::new();
             for lanes in [
@@ -200,6 +215,14 @@ mod tests {
             for lanes in [a, b, a.sub(b), odd.keep_first(3, a)] {
                 bits.extend([lanes.sum().to_bits(), lanes.largest().to_bits()]);
             }
+            let (mut pairs, mut bytes) = ([0_u32; LANES], [0_i8; LANES]);
+            // SAFETY: 16 pairs fit, and 16 bytes.
+            unsafe {
+                L::store_pairs(even, odd, pairs.as_mut_ptr().cast());
+                whole.store_i8(bytes.as_mut_ptr());
+            }
+            bits.extend(pairs);
+            bits.extend(bytes.map(|byte| byte as u32));
             bits.extend(rounded(a.fma(b, even)).map(u32::from));
             bits.extend(rounded(odd).map(u32::from));
             bits
@@ -259,10 +282,50 @@ mod tests {
         }
     }
 
+    struct Whole<'a>(&'a [f32; LANES]);
+
+    impl Kernel for Whole<'_> {
+        type Output = [i8; LANES];
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> [i8; LANES] {
+            let mut bytes = [0; LANES];
+            // SAFETY: 16 lanes.
+            unsafe { L::load(self.0.as_ptr()).store_i8(bytes.as_mut_ptr()) };
+            bytes
+        }
+    }
+
+    #[test]
+    fn rounding_to_whole_numbers() {
+        let inputs = [
+            0.0,
+            -0.0,
+            0.5,
+            -0.5,
+            1.5,
+            -1.5,
+            2.5,
+            0.499_999_97,
+            0.500_000_06,
+            -126.5,
+            126.5,
+            127.0,
+            -127.0,
+            1e-30,
+            3.3,
+            -3.7,
+        ];
+        for isa in Isa::available() {
+            let expected = [0, 0, 0, 0, 2, -2, 2, 0, 1, -126, 126, 127, -127, 0, 3, -4];
+            assert_eq!(isa.run(Whole(&inputs)), expected, "{isa}");
+        }
+    }
+
     #[test]
     fn instruction_sets_agree_on_every_bit() {
         let reference = Isa::Portable.run(Everything);
-        assert_eq!(reference.len(), 14 * LANES + 8);
+        assert_eq!(reference.len(), 16 * LANES + 8);
         for isa in Isa::available() {
             assert_eq!(isa.run(Everything), reference, "{isa}");
         }

@@ -3,32 +3,32 @@
 
 use baton_model::DecoderSpec;
 
-use super::arithmetic::Packed;
+use super::arithmetic::{Arithmetic, Packed};
 use super::attention::{AttentionScratch, BlockProducts, PartialBuffers};
 use super::lanes::padded;
 use super::region::{Buffer, Floats};
 use super::shards::Shards;
 use crate::ComputeError;
 
-pub(crate) struct Workspace<E: BlockProducts> {
+pub(crate) struct Workspace<K: BlockProducts> {
     pub(crate) widths: Widths,
     /// The residual stream.
     pub(crate) hidden: Floats,
     pub(crate) qkv: Floats,
-    pub(crate) attended: Buffer<E::Left>,
-    pub(crate) gated: Buffer<E::Left>,
+    pub(crate) attended: Buffer<<K::Arithmetic as Arithmetic>::Left>,
+    pub(crate) gated: Buffer<<K::Arithmetic as Arithmetic>::Left>,
     /// Of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     pub(crate) partials: PartialBuffers,
     /// One per member.
-    pub(crate) scratch: Vec<Scratch<E>>,
+    pub(crate) scratch: Vec<Scratch<K>>,
 }
 
 /// Buffers of one member.
-pub(crate) struct Scratch<E: BlockProducts> {
-    pub(crate) attention: AttentionScratch<E>,
-    pub(crate) packed: E::Packed,
+pub(crate) struct Scratch<K: BlockProducts> {
+    pub(crate) attention: AttentionScratch<K>,
+    pub(crate) packed: <K::Arithmetic as Arithmetic>::Packed,
     /// One rotated head.
     pub(crate) turned: Vec<f32>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Widths {
 const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 
-impl<E: BlockProducts> Workspace<E> {
+impl<K: BlockProducts> Workspace<K> {
     pub(crate) fn new(
         spec: &DecoderSpec,
         shards: &Shards,
@@ -72,8 +72,8 @@ impl<E: BlockProducts> Workspace<E> {
             widths,
             hidden: Floats::new(max_rows * widths.hidden)?,
             qkv: Floats::new(max_rows * widths.qkv)?,
-            attended: Buffer::new(E::waiting_elements(max_rows, widths.attended))?,
-            gated: Buffer::new(E::waiting_elements(max_rows, widths.ffn))?,
+            attended: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.attended))?,
+            gated: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.ffn))?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
             partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,
@@ -81,7 +81,7 @@ impl<E: BlockProducts> Workspace<E> {
                 .map(|_| {
                     let attention = AttentionScratch::new(spec.head_dim)?;
                     let turned = vec![0.0; spec.head_dim];
-                    Ok(Scratch { attention, packed: E::Packed::new(max_rows, spec.hidden, max_depth)?, turned })
+                    Ok(Scratch { attention, packed: Packed::new(max_rows, spec.hidden, max_depth)?, turned })
                 })
                 .collect::<Result<_, ComputeError>>()?,
         })

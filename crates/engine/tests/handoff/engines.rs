@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype};
 use baton_core::{
     Attempt, EngineCounters, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, TokenId, TokenLogprobs,
     TokenRange,
@@ -35,6 +35,7 @@ pub(crate) struct Setup {
     pub(crate) step_tokens: usize,
     pub(crate) prefix_cache: bool,
     pub(crate) dtype: StorageDtype,
+    pub(crate) kv_dtype: KvDtype,
     pub(crate) landing_timeout: Duration,
 }
 
@@ -47,6 +48,7 @@ pub(crate) const PLAIN: Setup = Setup {
     step_tokens: 512,
     prefix_cache: false,
     dtype: StorageDtype::Auto,
+    kv_dtype: KvDtype::Auto,
     landing_timeout: Duration::from_secs(60),
 };
 
@@ -67,6 +69,7 @@ impl Setup {
             threads: self.threads,
             tp: self.tp,
             dtype: self.dtype,
+            kv_dtype: self.kv_dtype,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 32,

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use baton_compute::StorageDtype;
+use baton_compute::{KvDtype, StorageDtype};
 use baton_core::{Fault, Retry, TokenRange};
 use baton_protocol::Engine;
 
@@ -99,11 +99,13 @@ async fn what_does_not_fit_together_is_refused_with_both_sides_named() {
     let reservation = decode.engine.prep_recv(&request, 99).await.unwrap();
     let range = TokenRange::up_to(99);
 
-    let other = Setup { dtype: StorageDtype::F32, ..PLAIN }.start();
-    let error = other.engine.remote_send(&request, &reservation, range).await.unwrap_err();
-    assert_eq!((error.fault, error.retry), (Fault::Conflict, Retry::Never));
-    for node in [&decode, &other] {
-        assert!(error.message.contains(&node.handle.info().numerics_id), "{error}");
+    for other in [Setup { dtype: StorageDtype::F32, ..PLAIN }, Setup { kv_dtype: KvDtype::Int8, ..PLAIN }] {
+        let other = other.start();
+        let error = other.engine.remote_send(&request, &reservation, range).await.unwrap_err();
+        assert_eq!((error.fault, error.retry), (Fault::Conflict, Retry::Never));
+        for node in [&decode, &other] {
+            assert!(error.message.contains(&node.handle.info().numerics_id), "{error}");
+        }
     }
 
     let prefill = PLAIN.start();

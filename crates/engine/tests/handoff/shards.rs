@@ -1,5 +1,6 @@
 //! Engines of unequal tensor parallelism: the receiver cuts and copies the sender's KV for its own shards.
 
+use baton_compute::KvDtype;
 use baton_core::{GenerateRequest, TokenId};
 
 use super::engines::{Node, PLAIN, SMALL, STORYTELLER, Setup, alone, handed_over, request, sampled};
@@ -50,6 +51,13 @@ fn check_counters(prefill: &Node, decode: &Node, (from, to): (usize, usize)) {
 async fn the_bundled_model() {
     check_pairs(Setup { model: &STORYTELLER, ..PLAIN }, &[(1, 2), (2, 1), (1, 6)]).await;
     check_pairs(Setup { model: &STORYTELLER, shm: false, step_tokens: 50, ..PLAIN }, &[(2, 1), (1, 2), (6, 2)]).await;
+}
+
+#[tokio::test]
+async fn kv_in_int8() {
+    let setup = Setup { kv_dtype: KvDtype::Int8, ..PLAIN };
+    check_pairs(Setup { model: &STORYTELLER, ..setup }, &[(1, 1), (2, 1), (1, 6)]).await;
+    check_pairs(Setup { model: &SMALL, shm: false, step_tokens: 50, ..setup }, &[(1, 4), (4, 2)]).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Whatever is wrong: a status and a message that names it, and the engine goes on as if nothing had been said.
 
-use baton_compute::StorageDtype;
+use baton_compute::{KvDtype, StorageDtype};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, call};
@@ -104,11 +104,15 @@ async fn engines_that_do_not_fit_together_say_how() {
     let prepared = decode.ask("/microserving/prep_recv", &body).await;
     let send = with(&body, json!({"kv_addr_info": prepared["kv_append_metadata"]}));
 
-    let other = Setup { dtype: StorageDtype::F32, ..Setup::default() }.start().await;
-    let (param, message) = refused(&other.post("/microserving/remote_send", &send).await, 409);
-    assert_eq!(param.as_deref(), Some("kv_addr_info"));
-    for node in [&decode, &other] {
-        assert!(message.contains(&node.handle.info().numerics_id), "{message}");
+    let f32 = Setup { dtype: StorageDtype::F32, ..Setup::default() };
+    let int8_kv = Setup { kv_dtype: KvDtype::Int8, ..Setup::default() };
+    for other in [f32, int8_kv] {
+        let other = other.start().await;
+        let (param, message) = refused(&other.post("/microserving/remote_send", &send).await, 409);
+        assert_eq!(param.as_deref(), Some("kv_addr_info"));
+        for node in [&decode, &other] {
+            assert!(message.contains(&node.handle.info().numerics_id), "{message}");
+        }
     }
 
     let tokenizer = format!("{} ", Setup::default().tokenizer);

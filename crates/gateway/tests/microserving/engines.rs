@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, StorageDtype};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype};
 use baton_core::TokenId;
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, SamplingDefaults, serve_engine};
@@ -33,6 +33,7 @@ pub(crate) const OTHER_STORY: &str = "Once upon a time there was a little girl n
 pub(crate) struct Setup {
     pub(crate) secret: Secret,
     pub(crate) dtype: StorageDtype,
+    pub(crate) kv_dtype: KvDtype,
     pub(crate) tokenizer: String,
     pub(crate) landing_timeout: Duration,
     pub(crate) pages: usize,
@@ -43,6 +44,7 @@ impl Default for Setup {
         Self {
             secret: Secret::none(),
             dtype: StorageDtype::Auto,
+            kv_dtype: KvDtype::Auto,
             tokenizer: TOKENIZER.to_owned(),
             landing_timeout: Duration::from_secs(60),
             pages: 200,
@@ -67,6 +69,7 @@ impl Setup {
         let options = CpuOptions {
             threads: 1,
             dtype: self.dtype,
+            kv_dtype: self.kv_dtype,
             kv_pages: self.pages,
             max_step_tokens: 512,
             max_slots: 32,

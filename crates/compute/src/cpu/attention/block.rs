@@ -7,11 +7,11 @@ use baton_core::PAGE_TOKENS;
 use super::softmax::BlockSum;
 use super::{BLOCK_TOKENS, Queries};
 use crate::ComputeError;
-use crate::cpu::arithmetic::Arithmetic;
+use crate::cpu::kv::KvElement;
 use crate::cpu::lanes::Lanes;
 
 /// Scores = queries · keys, values = weights · values; weights are what softmax makes of scores.
-pub(crate) trait BlockProducts: Arithmetic {
+pub(crate) trait BlockProducts: KvElement {
     /// Query rows of one item. A row is one query head at one position; rows that share a KV head go by position, then head.
     const BLOCK_ROWS: usize;
     /// Left-hand sides of both products.
@@ -22,7 +22,7 @@ pub(crate) trait BlockProducts: Arithmetic {
     fn put_query<L: Lanes>(operands: &mut Self::Operands, row: usize, query: &[f32]);
 
     /// Into `scores[row][token]`; those that a row does not see are anything.
-    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &Self::Operands, scores: &mut [f32]);
+    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &mut [f32]);
 
     /// Weights of one row from its scores.
     fn softmax<L: Lanes>(

@@ -31,7 +31,7 @@ impl BlockProducts for f32 {
     }
 
     #[inline(always)]
-    fn scores<L: Lanes>(block: &Block<'_, Self>, queries: &Floats, scores: &mut [f32]) {
+    fn scores<L: Lanes>(block: &Block<'_, Self>, queries: &mut Floats, scores: &mut [f32]) {
         let first = block.rows.start;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
             let tokens = PAGE_TOKENS.min(block.tokens - token);

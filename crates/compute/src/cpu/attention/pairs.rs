@@ -8,6 +8,7 @@ use half::bf16;
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, softmax_block};
+use super::tile_pages::TilePages;
 use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
 use crate::cpu::element::{Element, pair_stride};
@@ -19,7 +20,7 @@ const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
 /// Two tiles side by side: a page of keys, or 32 dimensions of values.
 const PRODUCT_COLUMNS: usize = 2 * LANES;
 
-pub(crate) struct TileOperands {
+pub(crate) struct TileOperands<O> {
     /// In tile order.
     queries: Buffer<bf16>,
     query_blocks: usize,
@@ -27,43 +28,46 @@ pub(crate) struct TileOperands {
     weights: Buffer<bf16>,
     /// The last page's values, without what lies behind the visible tokens.
     last_page: Buffer<bf16>,
+    /// Pages that are not read in place.
+    opened: O,
 }
 
-impl BlockProducts for bf16 {
+impl<K: TilePages> BlockProducts for K {
     const BLOCK_ROWS: usize = 2 * TILE_ROWS;
-    type Operands = TileOperands;
+    type Operands = TileOperands<K::Opened>;
 
-    fn operands(head_dim: usize) -> Result<TileOperands, ComputeError> {
+    fn operands(head_dim: usize) -> Result<TileOperands<K::Opened>, ComputeError> {
         let query_blocks = head_dim.div_ceil(BLOCK_DEPTH);
         Ok(TileOperands {
             queries: Buffer::new(2 * query_blocks * TILE)?,
             query_blocks,
             weights: Buffer::new(2 * PAGES * TILE)?,
             last_page: Buffer::new(PAGE_TOKENS * head_dim.next_multiple_of(PRODUCT_COLUMNS))?,
+            opened: K::opened(head_dim)?,
         })
     }
 
     #[inline(always)]
-    fn put_query<L: Lanes>(operands: &mut TileOperands, row: usize, query: &[f32]) {
+    fn put_query<L: Lanes>(operands: &mut TileOperands<K::Opened>, row: usize, query: &[f32]) {
         assert!(row < Self::BLOCK_ROWS && query.len() <= operands.query_blocks * BLOCK_DEPTH);
         let queries = operands.queries.as_mut_slice().as_mut_ptr();
         for (i, values) in query.chunks(LANES).enumerate() {
             // SAFETY: 16 k of a row that exists.
             unsafe {
-                Self::put(load_some::<L>(values), queries.add(tile_index(row, i * LANES, operands.query_blocks)))
+                bf16::put(load_some::<L>(values), queries.add(tile_index(row, i * LANES, operands.query_blocks)))
             };
         }
     }
 
     #[inline(always)]
-    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &TileOperands, scores: &mut [f32]) {
+    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands<K::Opened>, scores: &mut [f32]) {
         let first = block.rows.start / TILE_ROWS * TILE_ROWS;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
             // Values of this page are needed soon, keys of the next one sooner. Where many rows look at them they are near.
             if block.rows.end <= TILE_ROWS {
-                prefetch::<L>(block.values(token), PAGE_TOKENS * block.value_width());
+                prefetch::<L, K>(block.values(token), PAGE_TOKENS * block.value_width());
                 if token + PAGE_TOKENS < block.tokens {
-                    prefetch::<L>(block.keys(token + PAGE_TOKENS), PAGE_TOKENS * block.value_width());
+                    prefetch::<L, K>(block.keys(token + PAGE_TOKENS), PAGE_TOKENS * block.value_width());
                 }
             }
             // Queries and scores hold two tiles of rows, the page 32 columns of `head_dim` k.
@@ -73,9 +77,9 @@ impl BlockProducts for bf16 {
                 pairs: block.head_dim() / 2,
                 a: operands.queries.as_slice()[tile_index(first, 0, operands.query_blocks)..].as_ptr(),
                 a_tile_stride: operands.query_blocks * TILE,
-                b: block.keys(token),
+                b: K::keys::<L>(block, token, &mut operands.opened),
                 b_pair_stride: pair_stride(PAGE_TOKENS),
-                b_panel_stride: Self::index(0, LANES, PAGE_TOKENS),
+                b_panel_stride: bf16::index(0, LANES, PAGE_TOKENS),
                 ahead: None,
                 c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
                 c_stride: BLOCK_TOKENS,
@@ -87,7 +91,7 @@ impl BlockProducts for bf16 {
     #[inline(always)]
     fn softmax<L: Lanes>(
         block: &Block<'_, Self>,
-        operands: &mut TileOperands,
+        operands: &mut TileOperands<K::Opened>,
         row: usize,
         scores: &mut [f32],
         scale: f32,
@@ -95,8 +99,11 @@ impl BlockProducts for bf16 {
         assert!(row < Self::BLOCK_ROWS);
         let (visible, weights) = (block.visible(row), operands.weights.as_mut_slice().as_mut_ptr());
         // SAFETY: 16 tokens of one page of a row that exists.
-        let put = |token, weight: L| unsafe { Self::put(weight, weights.add(tile_index(row, token, PAGES))) };
-        let sum = softmax_block::<L>(scores, visible, scale, |_, token, weight| put(token, weight));
+        let put = |token, weight: L| unsafe { bf16::put(weight, weights.add(tile_index(row, token, PAGES))) };
+        K::scale_scores::<L>(&operands.opened, visible, scores);
+        let sum = softmax_block::<L>(scores, visible, scale, |_, token, weight| {
+            put(token, K::weigh(&operands.opened, visible, token, weight));
+        });
         for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {
             put(token, L::splat(0.0));
         }
@@ -104,12 +111,17 @@ impl BlockProducts for bf16 {
     }
 
     #[inline(always)]
-    fn values<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands, _scores: &[f32], values: &mut [f32]) {
+    fn values<L: Lanes>(
+        block: &Block<'_, Self>,
+        operands: &mut TileOperands<K::Opened>,
+        _scores: &[f32],
+        values: &mut [f32],
+    ) {
         let (width, first) = (block.value_width(), block.rows.start / TILE_ROWS * TILE_ROWS);
         let mut pages = [std::ptr::null(); PAGES];
         let used = block.tokens.div_ceil(PAGE_TOKENS);
         for (i, page) in pages[..used].iter_mut().enumerate() {
-            *page = block.values(i * PAGE_TOKENS);
+            *page = K::values::<L>(block, i * PAGE_TOKENS, &mut operands.opened);
         }
         let last_tokens = block.tokens - (used - 1) * PAGE_TOKENS;
         if last_tokens < PAGE_TOKENS {
@@ -130,23 +142,22 @@ impl BlockProducts for bf16 {
                     a_tile_stride: PAGES * TILE,
                     b: pages[0],
                     b_pair_stride: pair_stride(width),
-                    b_panel_stride: Self::index(0, LANES, width),
+                    b_panel_stride: bf16::index(0, LANES, width),
                     ahead: None,
                     c: values[first * width + column..].as_mut_ptr(),
                     c_stride: width,
                     resume: false,
                 },
                 pages: &pages[..used],
-                offset: Self::index(0, column, width),
+                offset: bf16::index(0, column, width),
             });
         }
     }
 }
 
 #[inline(always)]
-fn prefetch<L: Lanes>(first: *const bf16, elements: usize) {
-    const LINE: usize = 64 / size_of::<bf16>();
-    for i in (0..elements).step_by(LINE) {
+fn prefetch<L: Lanes, K>(first: *const K, elements: usize) {
+    for i in (0..elements).step_by(64 / size_of::<K>()) {
         L::prefetch(first.wrapping_add(i).cast());
     }
 }

@@ -3,9 +3,8 @@
 use baton_core::PAGE_TOKENS;
 
 use crate::cpu::batch::Row;
-use crate::cpu::element::Element;
 use crate::cpu::isa::Kernel;
-use crate::cpu::kv::KvShard;
+use crate::cpu::kv::{KvElement, KvShard};
 use crate::cpu::lanes::Lanes;
 use crate::cpu::rope::RopeTable;
 use crate::cpu::shards::Shards;
@@ -27,7 +26,7 @@ pub(super) struct Append<'a, E> {
     pub(super) turned: &'a mut [f32],
 }
 
-impl<E: Element> Kernel for Append<'_, E> {
+impl<E: KvElement> Kernel for Append<'_, E> {
     type Output = ();
 
     #[inline(always)]

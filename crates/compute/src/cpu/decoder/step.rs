@@ -27,7 +27,7 @@ use crate::cpu::workspace::{Scratch, Widths};
 /// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
 /// item; the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of
 /// a buffer, and nothing is summed across them.
-pub(super) struct Step<'a, E: BlockProducts> {
+pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) isa: Isa,
     pub(super) members: usize,
     /// The most members that a shard has.
@@ -35,9 +35,9 @@ pub(super) struct Step<'a, E: BlockProducts> {
     pub(super) spec: &'a DecoderSpec,
     pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
-    pub(super) weights: &'a DecoderWeights<E>,
+    pub(super) weights: &'a DecoderWeights<K::Arithmetic>,
     pub(super) rope: &'a RopeTable,
-    pub(super) kv: &'a KvPool<E>,
+    pub(super) kv: &'a KvPool<K>,
     pub(super) batch: &'a Batch,
     pub(super) attention: &'a AttentionCut,
     pub(super) partials: Partials<'a>,
@@ -47,14 +47,14 @@ pub(super) struct Step<'a, E: BlockProducts> {
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
     pub(super) qkv: Shared<'a, f32>,
-    pub(super) attended: Waiting<'a, E>,
-    pub(super) gated: Waiting<'a, E>,
+    pub(super) attended: Waiting<'a, K::Arithmetic>,
+    pub(super) gated: Waiting<'a, K::Arithmetic>,
     pub(super) logits: Shared<'a, f32>,
     pub(super) logits_rows: usize,
-    pub(super) scratch: Shared<'a, Scratch<E>>,
+    pub(super) scratch: Shared<'a, Scratch<K>>,
 }
 
-impl<'a, E: BlockProducts> Step<'a, E> {
+impl<'a, K: BlockProducts> Step<'a, K> {
     pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
         self.embed(member)?;
         self.done(Phase::Embed, 0);
@@ -74,7 +74,12 @@ impl<'a, E: BlockProducts> Step<'a, E> {
         }
     }
 
-    fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
+    fn attention_layer(
+        &self,
+        member: &Member<'_>,
+        index: usize,
+        layer: &'a Layer<K::Arithmetic>,
+    ) -> Result<(), Stopped> {
         let Widths { hidden, qkv, .. } = self.widths;
         let x = Rows::Normed(self.normed(&layer.attention_norm));
         self.project(member, x, &layer.qkv, Output::Store { y: self.qkv, stride: qkv })?;
@@ -93,7 +98,7 @@ impl<'a, E: BlockProducts> Step<'a, E> {
         Ok(())
     }
 
-    fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<E>) -> Result<(), Stopped> {
+    fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<K::Arithmetic>) -> Result<(), Stopped> {
         let x = Rows::Normed(self.normed(&layer.ffn_norm));
         self.project(member, x, &layer.gate_up, Output::Gated(self.gated))?;
         self.done(Phase::GateUp, index);
@@ -129,9 +134,9 @@ impl<'a, E: BlockProducts> Step<'a, E> {
     fn project(
         &self,
         member: &Member<'_>,
-        x: Rows<'a, E>,
-        weights: &[Projection<E>],
-        y: Output<'a, E>,
+        x: Rows<'a, K::Arithmetic>,
+        weights: &[Projection<K::Arithmetic>],
+        y: Output<'a, K::Arithmetic>,
     ) -> Result<(), Stopped> {
         let gemm = Gemm { x, weights, y };
         let cut = gemm.cut(self.shard_members);
@@ -149,7 +154,7 @@ impl<'a, E: BlockProducts> Step<'a, E> {
     }
 
     /// Of q and k in place, for models that have such norms.
-    fn norm_heads(&self, member: &Member<'_>, layer: &Layer<E>) -> Result<(), Stopped> {
+    fn norm_heads(&self, member: &Member<'_>, layer: &Layer<K::Arithmetic>) -> Result<(), Stopped> {
         let Some(norms) = &layer.head_norms else { return Ok(()) };
         let Shards { heads, kv_heads, head_dim, .. } = self.shards;
         let blocks = RowBlocks::new(self.batch.rows.len(), self.shard_members);

@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes};
+use super::{LANES, Lanes, MAGIC};
 use crate::cpu::isa::Kernel;
 
 /// Lanes 0..8 and 8..16.
@@ -84,6 +84,23 @@ impl Lanes for Avx2 {
         for (i, rounded) in rounded.into_iter().enumerate() {
             avx2!(p.cast::<u16>().add(2 * i).write_unaligned(rounded));
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8) {
+        avx2!({
+            let pairs = |even, odd| {
+                _mm256_or_si256(_mm256_srli_epi32::<16>(_mm256_castps_si256(even)), _mm256_castps_si256(odd))
+            };
+            _mm256_storeu_si256(p.cast(), pairs(even.0, odd.0));
+            _mm256_storeu_si256(p.add(32).cast(), pairs(even.1, odd.1));
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8) {
+        let biased = self.add(Self::splat(MAGIC)).to_array();
+        avx2!(p.cast::<[i8; LANES]>().write_unaligned(biased.map(|lane| lane.to_bits() as i8)));
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use super::{LANES, Lanes};
+use super::{LANES, Lanes, MAGIC};
 use crate::cpu::isa::Kernel;
 
 /// What any target can run. Without a hardware FMA `mul_add` is a library call: exact, and slow.
@@ -87,6 +87,19 @@ impl Lanes for Portable {
             // SAFETY: the caller's promise.
             unsafe { p.cast::<u16>().add(2 * i).write_unaligned(to_bf16(lane)) }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8) {
+        let pairs: [u32; LANES] = std::array::from_fn(|i| even.0[i].to_bits() >> 16 | odd.0[i].to_bits());
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u32; LANES]>().write_unaligned(pairs) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(self, p: *mut i8) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i8; LANES]>().write_unaligned(self.0.map(|lane| (lane + MAGIC).to_bits() as i8)) }
     }
 
     #[inline(always)]

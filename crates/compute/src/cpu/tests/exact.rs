@@ -8,27 +8,30 @@ use baton_model::{DecoderSpec, Dtype};
 use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
-use crate::{Backend, CpuBackend, Isa, StorageDtype};
+use crate::{Backend, CpuBackend, Isa, KvDtype, StorageDtype};
 
 const LEN: usize = 300;
 
-fn specs() -> Vec<(&'static str, DecoderSpec)> {
+fn specs() -> Vec<(&'static str, DecoderSpec, KvDtype)> {
     vec![
-        ("odd bf16", odd_spec(Dtype::Bf16)),
-        ("odd f32", odd_spec(Dtype::F32)),
-        ("wide group bf16", wide_group_spec(Dtype::Bf16)),
-        ("wide group f32", wide_group_spec(Dtype::F32)),
-        ("blocks", block_spec()),
+        ("odd bf16", odd_spec(Dtype::Bf16), KvDtype::Auto),
+        ("odd f32", odd_spec(Dtype::F32), KvDtype::Auto),
+        ("odd bf16, int8 KV", odd_spec(Dtype::Bf16), KvDtype::Int8),
+        ("wide group bf16", wide_group_spec(Dtype::Bf16), KvDtype::Auto),
+        ("wide group f32", wide_group_spec(Dtype::F32), KvDtype::Auto),
+        ("blocks", block_spec(), KvDtype::Auto),
+        ("blocks, int8 KV", block_spec(), KvDtype::Int8),
     ]
 }
 
 /// Every way to compute a sequence of `len` tokens must give what one prefill on one thread gives.
-pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, len: usize, portable: bool) {
+pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, len: usize, portable: bool) {
+    let plain = Setup { kv_dtype, ..Setup::PLAIN };
     let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
     let sequence = |slot, pages: Vec<u32>| Sequence::new(slot, 1, len, vocab, pages.into_iter());
     // Scattered, and each sequence has its own.
     let scattered = |which: u32| (0..12).map(|page| (page + 12 * which) * 37 % 128).collect::<Vec<u32>>();
-    let mut backend = Setup::PLAIN.backend(Arc::clone(&weights));
+    let mut backend = plain.backend(Arc::clone(&weights));
     let mut whole = sequence(0, (0..64).collect());
     run_alone(&mut backend, &mut whole, len);
     let expected = whole.result(&backend, layers);
@@ -49,13 +52,13 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, len: usize, 
         if isa == Isa::Portable && (!portable || threads == 3) {
             continue;
         }
-        let setup = Setup { threads, isa: Some(isa), ..Setup::PLAIN };
+        let setup = Setup { threads, isa: Some(isa), ..plain };
         let mut backend = setup.backend(Arc::clone(&weights));
         let mut other = sequence(0, (0..64).rev().collect());
         run_alone(&mut backend, &mut other, 100);
         compare(&other, &backend, &format!("{threads} threads, {isa}, pages reversed"));
     }
-    let mut backend = Setup { threads: 2, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+    let mut backend = Setup { threads: 2, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
     let other = |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter());
     let mut others: Vec<Sequence> = (0..4).map(other).collect();
@@ -77,19 +80,19 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, len: usize, 
 
 #[test]
 fn however_it_is_computed() {
-    for (name, spec) in specs() {
-        check_all_ways(name, Arc::new(TinyModel::new(spec)), LEN, true);
+    for (name, spec, kv_dtype) in specs() {
+        check_all_ways(name, Arc::new(TinyModel::new(spec)), kv_dtype, LEN, true);
     }
 }
 
 /// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.
 #[test]
 fn split_among_threads() {
-    for (name, spec) in specs() {
+    for (name, spec, kv_dtype) in specs() {
         let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(DecoderSpec { max_context: 2048, ..spec }));
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [1, 5].map(|threads| {
-            let mut backend = Setup { threads, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+            let mut backend = Setup { threads, kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
             let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64);
             for count in [250, 500, 255].into_iter().chain([1; 25]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
@@ -103,11 +106,11 @@ fn split_among_threads() {
 /// Pages come with what a former owner left in them, at worst bits that are no number.
 #[test]
 fn stale_pages_do_not_show() {
-    for (name, spec) in specs() {
+    for (name, spec, kv_dtype) in specs() {
         let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(spec));
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [false, true].map(|poisoned| {
-            let mut backend = Setup::PLAIN.backend(Arc::clone(&weights));
+            let mut backend = Setup { kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
             if poisoned {
                 poison(&backend);
             }
@@ -121,7 +124,7 @@ fn stale_pages_do_not_show() {
     }
 }
 
-/// Every KV value becomes NaN.
+/// Every KV value becomes NaN, or has a scale that is.
 fn poison(backend: &CpuBackend) {
     let pool = backend.kv_pool().unwrap();
     let shard = &pool.shards()[0];
@@ -136,11 +139,12 @@ fn poison(backend: &CpuBackend) {
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));
-    let id = |threads, tp, isa, dtype| {
-        let backend = Setup { threads, tp, isa, dtype }.backend(Arc::clone(&weights));
-        backend.spec().numerics_id.clone()
-    };
-    let plain = id(1, 1, None, StorageDtype::Auto);
-    assert_eq!(plain, id(2, 6, Some(Isa::Portable), StorageDtype::Bf16));
-    assert_ne!(plain, id(1, 1, None, StorageDtype::F32));
+    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
+    let plain = id(Setup::PLAIN);
+    let bf16 = Setup { dtype: StorageDtype::Bf16, kv_dtype: KvDtype::Bf16, ..Setup::PLAIN };
+    assert_eq!(plain, id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), ..bf16 }));
+    let f32 = id(Setup { dtype: StorageDtype::F32, ..Setup::PLAIN });
+    let int8 = Setup { kv_dtype: KvDtype::Int8, ..Setup::PLAIN };
+    assert!(plain != f32 && plain != id(int8) && f32 != id(int8), "{plain}, {f32}, {}", id(int8));
+    assert_eq!(id(int8), id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), ..int8 }));
 }

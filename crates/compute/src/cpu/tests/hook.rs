@@ -9,7 +9,7 @@ use baton_model::Dtype;
 
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, odd_spec};
-use crate::{Backend, CpuBackend, InputToken, LayerHook, Segment, SegmentOutput, StepOutput, StepPlan};
+use crate::{Backend, CpuBackend, InputToken, KvDtype, LayerHook, Segment, SegmentOutput, StepOutput, StepPlan};
 
 const LEN: usize = 90;
 const SPLIT: usize = 75;
@@ -44,9 +44,15 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: std::ops::Rang
 
 #[test]
 fn pages_copied_layer_by_layer_are_the_real_ones() {
-    for (dtype, threads, tp) in [(Dtype::Bf16, 1, 1), (Dtype::F32, 3, 1), (Dtype::F32, 3, 2), (Dtype::Bf16, 1, 6)] {
+    for (dtype, kv_dtype, threads, tp) in [
+        (Dtype::Bf16, KvDtype::Auto, 1, 1),
+        (Dtype::F32, KvDtype::Auto, 3, 1),
+        (Dtype::F32, KvDtype::Auto, 3, 2),
+        (Dtype::Bf16, KvDtype::Auto, 1, 6),
+        (Dtype::Bf16, KvDtype::Int8, 3, 2),
+    ] {
         let weights = Arc::new(TinyModel::new(odd_spec(dtype)));
-        let setup = Setup { threads, tp, ..Setup::PLAIN };
+        let setup = Setup { threads, tp, kv_dtype, ..Setup::PLAIN };
         let (mut from, mut to) = (setup.backend(weights.clone()), setup.backend(weights.clone()));
 
         let sent = Sequence::new(0, 1, LEN, 131, 10..20);

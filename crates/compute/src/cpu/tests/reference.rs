@@ -7,6 +7,7 @@ use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
+use crate::KvDtype;
 use crate::cpu::attention::BLOCK_TOKENS;
 use crate::cpu::weights::Weights;
 
@@ -17,6 +18,18 @@ fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
 /// What bf16 storage rounds: left-hand sides of products, keys and values.
 fn rounded(weights: &dyn Weights, x: f64) -> f64 {
     if weights.spec().dtype != Dtype::F32 { bf16::from_f64(x).to_f64() } else { x }
+}
+
+/// What pages keep of all heads of a token.
+fn kept(weights: &dyn Weights, kv: KvDtype, x: Vec<f64>) -> Vec<f64> {
+    if kv != KvDtype::Int8 {
+        return x.into_iter().map(|x| rounded(weights, x)).collect();
+    }
+    let of_head = |head: &[f64]| {
+        let scale = head.iter().fold(0.0, |max: f64, x| max.max(x.abs())) / 127.0;
+        head.iter().map(|x| (x / scale).round_ties_even() * scale).collect::<Vec<_>>()
+    };
+    x.chunks(weights.spec().head_dim).flat_map(of_head).collect()
 }
 
 /// x · Wᵀ + b
@@ -55,7 +68,7 @@ fn rotate(weights: &dyn Weights, position: usize, head: &mut [f64]) {
 }
 
 /// The residual stream of every position after the last layer.
-fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
+fn forward(weights: &dyn Weights, kv: KvDtype, tokens: &[usize]) -> Vec<Vec<f64>> {
     let spec = weights.spec();
     let dim = spec.head_dim;
     let stored = |x: f64| rounded(weights, x);
@@ -76,8 +89,8 @@ fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
                 k = k.chunks(dim).flat_map(|head| norm(weights, part(LayerPart::KNorm), head)).collect();
             }
             q.chunks_mut(dim).chain(k.chunks_mut(dim)).for_each(|head| rotate(weights, position, head));
-            keys.push(k.into_iter().map(stored).collect::<Vec<_>>());
-            values.push(v.into_iter().map(stored).collect::<Vec<_>>());
+            keys.push(kept(weights, kv, k));
+            values.push(kept(weights, kv, v));
             let mut attended = Vec::new();
             let q: Vec<f64> = q.into_iter().map(stored).collect();
             for (head, q) in q.chunks(dim).enumerate() {
@@ -110,11 +123,11 @@ fn forward(weights: &dyn Weights, tokens: &[usize]) -> Vec<Vec<f64>> {
 }
 
 /// `tolerance` is relative to the largest value of a position's state.
-pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, len: usize, tolerance: f64) {
+pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, len: usize, tolerance: f64) {
     let mut sequence = Sequence::new(0, 3, len, weights.spec().vocab, 0..64);
     let tokens: Vec<usize> = sequence.tokens.iter().map(|token| token.index()).collect();
-    let expected = forward(&*weights, &tokens);
-    let mut backend = Setup { threads: 2, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+    let expected = forward(&*weights, kv_dtype, &tokens);
+    let mut backend = Setup { threads: 2, kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
     run_alone(&mut backend, &mut sequence, 50);
     let got = sequence.hidden.chunks(weights.spec().hidden);
     for (position, (got, expected)) in got.zip(&expected).enumerate() {
@@ -130,8 +143,10 @@ pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, len: usize, tol
 fn close_to_f64() {
     // A value on the edge between two bf16 may be rounded to the other one, so bf16 is not as close as f32.
     for (dtype, tolerance) in [(Dtype::F32, 1e-5), (Dtype::Bf16, 1e-2)] {
-        check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), 290, tolerance);
-        check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), 40, tolerance);
+        check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), KvDtype::Auto, 290, tolerance);
+        check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), KvDtype::Auto, 40, tolerance);
     }
-    check_close("blocks", Arc::new(TinyModel::new(block_spec())), 40, 1e-2);
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Auto, 40, 1e-2);
+    check_close("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), KvDtype::Int8, 290, 1e-2);
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Int8, 40, 1e-2);
 }

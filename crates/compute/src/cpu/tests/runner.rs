@@ -6,25 +6,29 @@ use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 
 use crate::cpu::weights::Weights;
 use crate::{
-    Backend, CpuBackend, CpuOptions, InputToken, Isa, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
+    Backend, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
     StepPlan, StorageDtype,
 };
 
+#[derive(Clone, Copy)]
 pub(super) struct Setup {
     pub(super) threads: usize,
     pub(super) tp: usize,
     pub(super) isa: Option<Isa>,
     pub(super) dtype: StorageDtype,
+    pub(super) kv_dtype: KvDtype,
 }
 
 impl Setup {
-    pub(super) const PLAIN: Self = Self { threads: 1, tp: 1, isa: None, dtype: StorageDtype::Auto };
+    pub(super) const PLAIN: Self =
+        Self { threads: 1, tp: 1, isa: None, dtype: StorageDtype::Auto, kv_dtype: KvDtype::Auto };
 
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
             threads: self.threads,
             tp: self.tp,
             dtype: self.dtype,
+            kv_dtype: self.kv_dtype,
             kv_pages: 128,
             max_step_tokens: 2048,
             max_slots: 16,

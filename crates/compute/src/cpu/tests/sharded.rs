@@ -10,7 +10,7 @@ use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{
-    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Segment, SegmentOutput, StepOutput, StepPlan,
+    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, KvDtype, Segment, SegmentOutput, StepOutput, StepPlan,
     StorageDtype,
 };
 
@@ -69,11 +69,16 @@ fn check_replicas(backend: &CpuBackend, sequence: &Sequence) {
 }
 
 fn check(name: &str, weights: Arc<dyn Weights>, tps: &[usize], threads: &[usize]) {
-    let expected = everything(&Setup::PLAIN, &weights);
+    check_kv(name, weights, KvDtype::Auto, tps, threads);
+}
+
+fn check_kv(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, tps: &[usize], threads: &[usize]) {
+    let plain = Setup { kv_dtype, ..Setup::PLAIN };
+    let expected = everything(&plain, &weights);
     for &tp in tps {
         for &threads in threads {
-            let got = everything(&Setup { threads, tp, ..Setup::PLAIN }, &weights);
-            assert!(got == expected, "{name}: {tp} shards, {threads} threads");
+            let got = everything(&Setup { threads, tp, ..plain }, &weights);
+            assert!(got == expected, "{name}: {tp} shards, {threads} threads, KV {kv_dtype:?}");
         }
     }
 }
@@ -88,6 +93,8 @@ fn tiny_models() {
         check("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), &[3, 30], &[1, 4]);
     }
     check("blocks", Arc::new(TinyModel::new(block_spec())), &[2, 4], &[1, 2]);
+    check_kv("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), KvDtype::Int8, &[2, 6], &[1, 5]);
+    check_kv("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Int8, &[2, 4], &[2]);
 }
 
 #[test]
@@ -125,6 +132,7 @@ fn heads_that_do_not_divide_are_a_load_error() {
             threads: 1,
             tp,
             dtype: StorageDtype::Auto,
+            kv_dtype: KvDtype::Auto,
             kv_pages: 16,
             max_step_tokens: 16,
             max_slots: 1,
