@@ -44,16 +44,16 @@ fn bf16_stays_within_its_rounding() {
     }
 }
 
-/// Bounds as above. Next to what bf16 is off by, codes of eight bits show most on the bundled model, whose attention has learnt
-/// to be sharp: a divergence of 1.9e-4 instead of 7e-6.
+/// Bounds as above. Codes of eight bits show most on the bundled model, whose attention has learnt to be sharp: a divergence
+/// of 1e-4 instead of 7e-6.
 #[test]
 fn int8_kv_stays_close() {
     for (name, largest, divergence) in [
-        (BUNDLED, 0.4, 3e-4),
+        (BUNDLED, 0.33, 1.5e-4),
         ("llama-llama3-biases", 0.19, 3.5e-4),
         ("llama-linear-tied", 0.23, 9e-4),
         ("qwen2", 0.18, 5.4e-4),
-        ("qwen3", 0.115, 3.1e-4),
+        ("qwen3", 0.17, 3.4e-4),
     ] {
         let error = compared(name, StorageDtype::Bf16, KvDtype::Int8);
         assert!(error.largest <= largest && error.divergence <= divergence, "{name}: off by {error:?}");

@@ -27,7 +27,7 @@ use self::softmax::{BlockSum, Folded};
 use super::arithmetic::Waiting;
 use super::batch::Batch;
 use super::isa::Kernel;
-use super::kv::KvShard;
+use super::kv::{KvShard, even_out};
 use super::lanes::{Lanes, padded};
 use super::region::Floats;
 use super::rope::RopeTable;
@@ -42,6 +42,8 @@ pub(crate) const BLOCK_TOKENS: usize = 256;
 pub(crate) struct Attention<'a, E: BlockProducts> {
     pub(crate) kv: KvShard<'a, E>,
     pub(crate) layer: usize,
+    /// Of the shard's KV heads, where their keys are evened out.
+    pub(crate) evening: Option<&'a [f32]>,
     pub(crate) rope: &'a RopeTable,
     pub(crate) shards: Shards,
     pub(crate) shard: usize,
@@ -217,7 +219,7 @@ impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
 impl<E: BlockProducts> AttentionItem<'_, E> {
     #[inline(always)]
     fn gather_queries<L: Lanes>(&mut self) {
-        let &Attention { qkv, qkv_stride, qkv_first, rope, .. } = self.queries.attention;
+        let &Attention { qkv, qkv_stride, qkv_first, rope, evening, .. } = self.queries.attention;
         let head_dim = self.queries.attention.head_dim();
         for row in 0..self.queries.rows() {
             let (token, head) = self.queries.token_and_head(row);
@@ -225,6 +227,9 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(first..first + head_dim) };
             rope.rotate::<L>(self.queries.first_position + token, query, &mut self.scratch.turned);
+            if let Some(powers) = evening {
+                even_out(&mut self.scratch.turned, &powers[self.queries.kv_head * head_dim..]);
+            }
             E::put_query::<L>(&mut self.scratch.operands, row, &self.scratch.turned);
         }
     }

@@ -21,7 +21,7 @@ use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::batch::Batch;
 use super::element::Element;
 use super::isa::Isa;
-use super::kv::{KvPool, KvShape};
+use super::kv::{Evening, KvPool, KvShape};
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
@@ -75,6 +75,7 @@ pub(crate) struct Decoder<K: BlockProducts> {
     weights: DecoderWeights<K::Arithmetic>,
     rope: RopeTable,
     kv: KvPool<K>,
+    evening: Option<Evening>,
     workspace: Workspace<K>,
     attention: AttentionCut,
 }
@@ -104,6 +105,7 @@ impl<K: BlockProducts> Decoder<K> {
             weights: DecoderWeights::load(&**source, shards, &mut team, progress)?,
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
             kv: KvPool::new(shape, shards.count)?,
+            evening: K::EVENED.then(|| Evening::of(&**source)).transpose()?,
             workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
             attention: AttentionCut::new(&shards, K::BLOCK_ROWS, partial_slots),
             gathered: Gathered::new(&spec, &shards),
@@ -129,6 +131,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
             weights: &self.weights,
             rope: &self.rope,
             kv: &self.kv,
+            evening: self.evening.as_ref(),
             batch,
             attention: &self.attention,
             partials: workspace.partials.share(),

@@ -1,6 +1,7 @@
 //! KV memory: pages of 32 tokens, one block per (layer, page, K or V, head), whose inside is a [`KvElement`]'s.
 
 mod element;
+mod evening;
 mod int8;
 
 use std::marker::PhantomData;
@@ -11,6 +12,7 @@ use baton_core::{PAGE_TOKENS, PageId};
 use baton_fabric::Half;
 
 pub(crate) use self::element::KvElement;
+pub(crate) use self::evening::{Evening, even_out};
 pub(crate) use self::int8::{scales, widen};
 use super::lanes::{Lanes, padded};
 use super::storage::layout;

@@ -56,14 +56,17 @@ impl Shards {
         shard * self.heads
     }
 
+    /// Rows of k and of v that belong to `shard`.
+    pub(crate) fn kv_rows(&self, shard: usize) -> Range<usize> {
+        let first = shard * self.all_kv_heads / self.count;
+        first * self.head_dim..(first + self.kv_heads) * self.head_dim
+    }
+
     /// The rows of a matrix of `rows` output rows that belong to `shard`.
     pub(crate) fn rows(&self, deal: Deal, rows: usize, shard: usize) -> Range<usize> {
         match deal {
             Deal::QueryHeads => self.first_head(shard) * self.head_dim..self.first_head(shard + 1) * self.head_dim,
-            Deal::KvHeads => {
-                let first = shard * self.all_kv_heads / self.count;
-                first * self.head_dim..(first + self.kv_heads) * self.head_dim
-            }
+            Deal::KvHeads => self.kv_rows(shard),
             Deal::Panels => {
                 let first = |shard: usize| rows.min(rows.div_ceil(LANES) * shard / self.count * LANES);
                 first(shard)..first(shard + 1)

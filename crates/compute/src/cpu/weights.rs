@@ -10,10 +10,9 @@ use baton_model::{DecoderSpec, LayerPart, Part};
 
 pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::{Columns, Matrix};
-pub(crate) use source::Weights;
+pub(crate) use source::{Weights, matrix, vector};
 
 use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
-use self::source::{matrix, vector};
 use super::element::Element;
 use super::lanes::padded;
 use super::shards::{Deal, Shards};

@@ -4,7 +4,7 @@ use baton_core::PAGE_TOKENS;
 
 use crate::cpu::batch::Row;
 use crate::cpu::isa::Kernel;
-use crate::cpu::kv::{KvElement, KvShard};
+use crate::cpu::kv::{KvElement, KvShard, even_out};
 use crate::cpu::lanes::Lanes;
 use crate::cpu::rope::RopeTable;
 use crate::cpu::shards::Shards;
@@ -14,6 +14,8 @@ use crate::cpu::shared::Shared;
 pub(super) struct Append<'a, E> {
     pub(super) kv: KvShard<'a, E>,
     pub(super) layer: usize,
+    /// Of the shard's KV heads.
+    pub(super) evening: Option<&'a [f32]>,
     pub(super) rope: &'a RopeTable,
     pub(super) shards: Shards,
     pub(super) at: &'a [Row],
@@ -39,6 +41,9 @@ impl<E: KvElement> Kernel for Append<'_, E> {
                 // SAFETY: nobody writes them in this phase.
                 let (k, v) = unsafe { (self.qkv.slice(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
                 self.rope.rotate::<L>(at.position, k, self.turned);
+                if let Some(powers) = self.evening {
+                    even_out(self.turned, &powers[head * head_dim..]);
+                }
                 let place = (at.page, at.position % PAGE_TOKENS);
                 // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.
                 unsafe { self.kv.store::<L>(self.layer, place, head, self.turned, v) };

@@ -14,7 +14,7 @@ use crate::cpu::attention::{Attention, AttentionCut, BlockProducts, Partials};
 use crate::cpu::batch::Batch;
 use crate::cpu::gemm::{Gemm, Output};
 use crate::cpu::isa::Isa;
-use crate::cpu::kv::KvPool;
+use crate::cpu::kv::{Evening, KvPool};
 use crate::cpu::norm::RmsNorm;
 use crate::cpu::rope::RopeTable;
 use crate::cpu::rows::{Normed, Rows, Which};
@@ -38,6 +38,7 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) weights: &'a DecoderWeights<K::Arithmetic>,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
+    pub(super) evening: Option<&'a Evening>,
     pub(super) batch: &'a Batch,
     pub(super) attention: &'a AttentionCut,
     pub(super) partials: Partials<'a>,
@@ -184,6 +185,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
                 let append = Append {
                     kv: self.kv.shard(shard),
                     layer,
+                    evening: self.evening.map(|evening| evening.keys(layer, self.shards.kv_rows(shard))),
                     rope: self.rope,
                     shards: self.shards,
                     at: &self.batch.rows[rows.clone()],
@@ -202,6 +204,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         let attention = |shard| Attention {
             kv: self.kv.shard(shard),
             layer,
+            evening: self.evening.map(|evening| evening.queries(layer, self.shards.kv_rows(shard))),
             rope: self.rope,
             shards: self.shards,
             shard,

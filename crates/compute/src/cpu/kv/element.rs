@@ -13,8 +13,10 @@ pub(crate) trait KvElement: Copy + Send + Sync + 'static {
     /// What a `numerics_id` says beside the arithmetic; nothing where KV is stored as weights are.
     const NUMERICS: &'static str;
     const PAGE_ORDER: PageOrder;
+    /// Whether keys are [evened out](super::Evening) before they are stored.
+    const EVENED: bool;
 
-    /// One token's K, rotated.
+    /// One token's K, rotated and evened out.
     ///
     /// # Safety
     /// `head` is K of one head of a page, and nobody else uses this token of it now.
@@ -39,6 +41,7 @@ impl<E: Arithmetic> KvElement for E {
     type Arithmetic = E;
     const NUMERICS: &'static str = "";
     const PAGE_ORDER: PageOrder = <E as Element>::PAGE_ORDER;
+    const EVENED: bool = false;
 
     #[inline(always)]
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut E, token: usize) {

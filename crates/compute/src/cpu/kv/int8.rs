@@ -23,6 +23,7 @@ impl KvElement for i8 {
     type Arithmetic = bf16;
     const NUMERICS: &'static str = "-kv-int8-v1";
     const PAGE_ORDER: PageOrder = PageOrder::PairsInt8;
+    const EVENED: bool = true;
 
     #[inline(always)]
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut i8, token: usize) {

@@ -9,6 +9,7 @@ use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::KvDtype;
 use crate::cpu::attention::BLOCK_TOKENS;
+use crate::cpu::kv::Evening;
 use crate::cpu::weights::Weights;
 
 fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
@@ -20,16 +21,19 @@ fn rounded(weights: &dyn Weights, x: f64) -> f64 {
     if weights.spec().dtype != Dtype::F32 { bf16::from_f64(x).to_f64() } else { x }
 }
 
-/// What pages keep of all heads of a token.
-fn kept(weights: &dyn Weights, kv: KvDtype, x: Vec<f64>) -> Vec<f64> {
+/// What pages keep of all heads of a token; in int8 after a multiplication that queries take back.
+fn kept(weights: &dyn Weights, kv: KvDtype, powers: &[f32], x: Vec<f64>) -> Vec<f64> {
     if kv != KvDtype::Int8 {
         return x.into_iter().map(|x| rounded(weights, x)).collect();
     }
-    let of_head = |head: &[f64]| {
-        let scale = head.iter().fold(0.0, |max: f64, x| max.max(x.abs())) / 127.0;
-        head.iter().map(|x| (x / scale).round_ties_even() * scale).collect::<Vec<_>>()
+    let of_head = |(head, powers): (&[f64], &[f32])| {
+        let even: Vec<f64> = head.iter().zip(powers).map(|(x, &power)| x * f64::from(power)).collect();
+        let scale = even.iter().fold(0.0, |max: f64, x| max.max(x.abs())) / 127.0;
+        let kept = even.into_iter().zip(powers);
+        kept.map(|(x, &power)| (x / scale).round_ties_even() * scale / f64::from(power)).collect::<Vec<_>>()
     };
-    x.chunks(weights.spec().head_dim).flat_map(of_head).collect()
+    let dim = weights.spec().head_dim;
+    x.chunks(dim).zip(powers.chunks(dim)).flat_map(of_head).collect()
 }
 
 /// x · Wᵀ + b
@@ -72,6 +76,7 @@ fn forward(weights: &dyn Weights, kv: KvDtype, tokens: &[usize]) -> Vec<Vec<f64>
     let spec = weights.spec();
     let dim = spec.head_dim;
     let stored = |x: f64| rounded(weights, x);
+    let evening = Evening::of(weights).unwrap();
     let embedding = tensor(weights, Part::Embedding);
     let mut hidden: Vec<Vec<f64>> =
         tokens.iter().map(|&token| embedding[token * spec.hidden..(token + 1) * spec.hidden].to_vec()).collect();
@@ -89,8 +94,8 @@ fn forward(weights: &dyn Weights, kv: KvDtype, tokens: &[usize]) -> Vec<Vec<f64>
                 k = k.chunks(dim).flat_map(|head| norm(weights, part(LayerPart::KNorm), head)).collect();
             }
             q.chunks_mut(dim).chain(k.chunks_mut(dim)).for_each(|head| rotate(weights, position, head));
-            keys.push(kept(weights, kv, k));
-            values.push(kept(weights, kv, v));
+            keys.push(kept(weights, kv, evening.keys(layer, 0..v.len()), k));
+            values.push(kept(weights, kv, &vec![1.0; v.len()], v));
             let mut attended = Vec::new();
             let q: Vec<f64> = q.into_iter().map(stored).collect();
             for (head, q) in q.chunks(dim).enumerate() {

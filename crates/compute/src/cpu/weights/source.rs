@@ -13,7 +13,7 @@ pub(crate) trait Weights: Send + Sync {
     fn weights_id(&self) -> String;
 }
 
-pub(super) fn matrix(
+pub(crate) fn matrix(
     weights: &dyn Weights,
     part: Part,
     rows: usize,
@@ -23,7 +23,7 @@ pub(super) fn matrix(
 }
 
 /// Padded with zeros to whole vectors.
-pub(super) fn vector(weights: &dyn Weights, part: Part, len: usize) -> Result<Vec<f32>, ComputeError> {
+pub(crate) fn vector(weights: &dyn Weights, part: Part, len: usize) -> Result<Vec<f32>, ComputeError> {
     let view = checked(weights, part, &[len])?;
     let mut values = view.vector();
     values.resize(padded(len), 0.0);
