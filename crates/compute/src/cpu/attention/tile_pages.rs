@@ -16,7 +16,7 @@ pub(crate) trait TilePages: KvElement<Arithmetic = bf16> {
 
     fn opened(head_dim: usize) -> Result<Self::Opened, ComputeError>;
 
-    /// Of the page with this token of the block, before anything else is asked about it.
+    /// Of the page with this token of the block, before anything else is asked about it; good until the next page is asked for.
     fn keys<L: Lanes>(block: &Block<'_, Self>, token: usize, opened: &mut Self::Opened) -> *const bf16;
 
     /// Of the page with this token of the block; keys are not needed any more.
@@ -56,7 +56,7 @@ impl TilePages for bf16 {
 }
 
 pub(crate) struct OpenedCodes {
-    /// Keys, then values.
+    /// One page of keys, which stays near; then values.
     pages: Buffer<bf16>,
     key_scales: [f32; BLOCK_TOKENS],
     value_scales: [f32; BLOCK_TOKENS],
@@ -82,7 +82,7 @@ impl TilePages for i8 {
             read_scales(scales(values.cast_mut(), width), &mut opened.value_scales[token..][..PAGE_TOKENS]);
         }
         // SAFETY: as many codes as it has dimensions.
-        unsafe { opened.widen::<L>(keys, token, block.head_dim(), width) }
+        unsafe { opened.widen::<L>(keys, 0, block.head_dim(), width) }
     }
 
     #[inline(always)]
