@@ -53,7 +53,7 @@ pub use self::storage::{KvDtype, StorageDtype, kv_layout};
 pub use self::weights::Progress;
 
 use self::batch::Batch;
-use self::decoder::{Decode, Decoder, DecoderSizes, PhaseClock, Watchers};
+use self::decoder::{Decode, Decoder, DecoderSizes, Phase, PhaseClock, Watchers};
 use self::sampling::{RowResult, Sampling, write_output};
 use self::shards::Shards;
 use self::slots::Slots;
@@ -173,6 +173,11 @@ impl CpuBackend {
 
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Memory of the weights that a phase reads.
+    pub(crate) fn weight_bytes(&self, phase: Phase) -> usize {
+        self.decoder.weight_bytes(phase)
     }
 
     /// A step whose phases are timed as well.

@@ -75,7 +75,8 @@ impl Steps {
 
     fn new(backend: CpuBackend, spec: &DecoderSpec, limits: StepLimits) -> Result<Self, ComputeError> {
         fill_kv(&backend);
-        Ok(Self { backend, shape: Shape::of(spec), context: limits.context, plan: StepPlan::default() })
+        let shape = Shape::of(spec, |phase| backend.weight_bytes(phase));
+        Ok(Self { backend, shape, context: limits.context, plan: StepPlan::default() })
     }
 
     pub fn isa(&self) -> Isa {

@@ -52,6 +52,9 @@ pub(crate) trait Decode: Send {
     /// Storage and order of sums, as they appear in a `numerics_id`.
     fn numerics(&self) -> String;
 
+    /// Memory of the weights that a phase of all layers reads.
+    fn weight_bytes(&self, phase: Phase) -> usize;
+
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
 
     /// By shard: bytes of activations that the other shards have read.
@@ -158,6 +161,10 @@ impl<K: BlockProducts> Decode for Decoder<K> {
 
     fn numerics(&self) -> String {
         format!("{}-{}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+    }
+
+    fn weight_bytes(&self, phase: Phase) -> usize {
+        self.weights.bytes(phase)
     }
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {

@@ -20,6 +20,11 @@ pub(crate) const LANES: usize = 16;
 /// Added to a small number it leaves its nearest integer in the low mantissa bits.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
+/// Its mantissa takes integers below 128 as they are, at this bit of a float.
+pub(crate) const BITS_BIAS: f32 = 128.0;
+#[cfg(target_arch = "x86_64")]
+const BITS_AT: usize = 16;
+
 /// `n` rounded up to whole vectors.
 pub(crate) const fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
@@ -69,6 +74,21 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// 32 bytes are readable at `p`.
     unsafe fn load_f16(p: *const u8) -> Self;
+
+    /// [`BITS_BIAS`] plus an integer of 7 bits at most: `bits` bits of each of 16 words, from bit `first` on.
+    ///
+    /// # Safety
+    /// 16 words are readable at `p`.
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self;
+
+    /// The nearest bf16, of two as near ones that which is farther from zero; for numbers between 1 and 2¹⁰⁰, and zero.
+    fn nearest_bf16(self) -> Self;
+
+    /// 16 pairs of bf16, from numbers that are nothing else.
+    ///
+    /// # Safety
+    /// 64 bytes are writable at `p`.
+    unsafe fn store_bf16_pairs(even: Self, odd: Self, p: *mut u8);
 
     /// Rounded to bf16: nearest, ties to even, denormals to zero.
     ///
@@ -188,6 +208,11 @@ mod tests {
                 let pairs = pairs.as_ptr().cast();
                 (L::load(a.as_ptr()), L::load(b.as_ptr()), L::load_bf16_even(pairs), L::load_bf16_odd(pairs))
             };
+            let words: [u32; LANES] =
+                std::hint::black_box(std::array::from_fn(|i| (i as u32 + 3).wrapping_mul(0x9e37_79b9)));
+            // SAFETY: sixteen words.
+            let (bits_low, bits_high) =
+                unsafe { (L::load_bits(words.as_ptr(), 6, 6), L::load_bits(words.as_ptr(), 30, 2)) };
             let magic = L::splat(MAGIC);
             let whole = a.max(L::splat(-100.0)).min(L::splat(100.0));
             let mut bits = Vec::new();
@@ -203,6 +228,9 @@ mod tests {
                 a.keep_first(0, b),
                 a.keep_first(5, b),
                 a.keep_first(16, b),
+                a.max(L::splat(1.0)).nearest_bf16(),
+                bits_low,
+                bits_high,
                 whole.add(magic).pow2_of_magic(),
                 odd,
             ] {
@@ -296,6 +324,23 @@ mod tests {
         }
     }
 
+    struct Nearest<'a>(&'a [f32; LANES], &'a [u32; LANES]);
+
+    impl Kernel for Nearest<'_> {
+        type Output = ([f32; LANES], [f32; LANES], [[u16; 2]; LANES]);
+
+        #[inline(always)]
+        fn run<L: Lanes>(self) -> Self::Output {
+            let mut pairs = [[0; 2]; LANES];
+            // SAFETY: sixteen of everything.
+            unsafe {
+                let nearest = L::load(self.0.as_ptr()).nearest_bf16();
+                L::store_bf16_pairs(nearest, L::splat(1.0), pairs.as_mut_ptr().cast());
+                (nearest.to_array(), L::load_bits(self.1.as_ptr(), 27, 5).to_array(), pairs)
+            }
+        }
+    }
+
     #[test]
     fn rounding_to_whole_numbers() {
         let inputs = [
@@ -323,9 +368,26 @@ mod tests {
     }
 
     #[test]
+    fn integers_and_their_nearest_bf16() {
+        let (mut numbers, mut nearest) = ([0.0; LANES], [0.0; LANES]);
+        let table =
+            [(255.0, 255.0), (256.0, 256.0), (257.0, 258.0), (-257.0, -258.0), (-1027.0, -1024.0), (4095.0, 4096.0)];
+        for (i, (number, expected)) in table.into_iter().enumerate() {
+            (numbers[i], nearest[i]) = (number, expected);
+        }
+        let words = std::array::from_fn(|i| (i as u32 * 2) << 27 | 0x7ff_ffff);
+        for isa in Isa::available() {
+            let (rounded, bits, pairs) = isa.run(Nearest(&numbers, &words));
+            assert_eq!(rounded, nearest, "{isa}");
+            assert_eq!(bits, std::array::from_fn(|i| BITS_BIAS + (i as f32 * 2.0)), "{isa}");
+            assert_eq!(pairs, nearest.map(|value| [(value.to_bits() >> 16) as u16, 0x3f80]), "{isa}");
+        }
+    }
+
+    #[test]
     fn instruction_sets_agree_on_every_bit() {
         let reference = Isa::Portable.run(Everything);
-        assert_eq!(reference.len(), 16 * LANES + 8);
+        assert_eq!(reference.len(), 19 * LANES + 8);
         for isa in Isa::available() {
             assert_eq!(isa.run(Everything), reference, "{isa}");
         }

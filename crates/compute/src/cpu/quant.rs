@@ -1,4 +1,5 @@
-//! Weights that stay as small as in their file: integer codes with a scale, and for some types a minimum, per 32 of them.
+//! Weights that stay as small as in their file: integer codes with a scale, and for some types a minimum, per 32 of them;
+//! [superblocks](superblock) have scales per 16 and per 256.
 //!
 //! A panel of 16 columns is a chain of cells, one for each 32 k:
 //!
@@ -27,6 +28,7 @@ mod group;
 mod many_rows;
 mod multiply;
 mod product;
+mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
 pub(crate) use self::cells::{CellArena, Cells};

@@ -13,6 +13,7 @@ pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
 use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
+use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::padded;
 use super::shards::{Deal, Shards};
@@ -109,6 +110,28 @@ impl<E: Element> DecoderWeights<E> {
         let head = OutputRows { matrix, bias: None, rows: shapes.vocab, deal: Deal::Panels };
         let head = loader.projection(Order::Stacked, shapes.hidden, &[head])?;
         Ok(Self { layers, final_norm: vector(weights, Part::FinalNorm, shapes.hidden)?, head })
+    }
+}
+
+impl<E: Element> DecoderWeights<E> {
+    /// Of memory that a phase reads.
+    pub(crate) fn bytes(&self, phase: Phase) -> usize {
+        let layers =
+            |part: fn(&Layer<E>) -> &Sharded<E>| self.layers.iter().flat_map(part).map(Projection::bytes).sum();
+        match phase {
+            Phase::Qkv => layers(|layer| &layer.qkv),
+            Phase::Output => layers(|layer| &layer.o),
+            Phase::GateUp => layers(|layer| &layer.gate_up),
+            Phase::Down => layers(|layer| &layer.down),
+            Phase::Logits => self.head.iter().map(Projection::bytes).sum(),
+            Phase::Embed | Phase::StoreKv | Phase::Attention => 0,
+        }
+    }
+}
+
+impl<E: Element> Projection<E> {
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
     }
 }
 

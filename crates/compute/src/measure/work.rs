@@ -62,12 +62,14 @@ pub(super) struct Shape {
     kv: f64,
     ffn: f64,
     pub(super) vocab: usize,
-    /// Of a weight, and of a value in KV memory.
-    stored_bytes: f64,
+    /// Of all weights, by phase.
+    weight_bytes: [f64; Phase::ALL.len()],
+    /// Of a value in KV memory.
+    kv_value_bytes: f64,
 }
 
 impl Shape {
-    pub(super) fn of(spec: &DecoderSpec) -> Self {
+    pub(super) fn of(spec: &DecoderSpec, weight_bytes: impl Fn(Phase) -> usize) -> Self {
         Self {
             layers: spec.layers as f64,
             hidden: spec.hidden as f64,
@@ -75,13 +77,13 @@ impl Shape {
             kv: (spec.kv_heads * spec.head_dim) as f64,
             ffn: spec.ffn as f64,
             vocab: spec.vocab,
-            stored_bytes: if spec.dtype == Dtype::F32 { 4.0 } else { 2.0 },
+            weight_bytes: Phase::ALL.map(|phase| weight_bytes(phase) as f64),
+            kv_value_bytes: if spec.dtype == Dtype::F32 { 4.0 } else { 2.0 },
         }
     }
 
     pub(super) fn weight_bytes(&self) -> f64 {
-        Phase::ALL.iter().filter_map(|&phase| self.matrix(phase)).map(|(repeats, k, n)| repeats * k * n).sum::<f64>()
-            * self.stored_bytes
+        self.weight_bytes.iter().sum()
     }
 
     /// How often, depth and columns of a phase that is a product with weights.
@@ -102,10 +104,10 @@ impl Shape {
         const ACTIVATION: f64 = size_of::<f32>() as f64;
         if let Some((repeats, k, n)) = self.matrix(phase) {
             let rows = if phase == Phase::Logits { load.sequences } else { load.rows };
-            let bytes = k * n * self.stored_bytes + rows * (k + n) * ACTIVATION;
-            return Work { flops: repeats * 2.0 * rows * k * n, bytes: repeats * bytes };
+            let bytes = self.weight_bytes[phase as usize] + repeats * rows * (k + n) * ACTIVATION;
+            return Work { flops: repeats * 2.0 * rows * k * n, bytes };
         }
-        let kv_bytes = 2.0 * self.kv * self.stored_bytes;
+        let kv_bytes = 2.0 * self.kv * self.kv_value_bytes;
         match phase {
             Phase::Attention => Work {
                 flops: self.layers * 4.0 * load.pairs * self.q,
@@ -114,7 +116,7 @@ impl Shape {
             Phase::StoreKv => {
                 Work { flops: 0.0, bytes: self.layers * load.rows * (2.0 * self.kv * ACTIVATION + kv_bytes) }
             }
-            _ => Work { flops: 0.0, bytes: load.rows * self.hidden * (self.stored_bytes + ACTIVATION) },
+            _ => Work { flops: 0.0, bytes: load.rows * self.hidden * 2.0 * ACTIVATION },
         }
     }
 }
@@ -125,13 +127,26 @@ mod tests {
 
     #[test]
     fn of_a_small_model() {
-        let shape = Shape { layers: 2.0, hidden: 8.0, q: 8.0, kv: 4.0, ffn: 16.0, vocab: 10, stored_bytes: 2.0 };
-        assert_eq!(shape.weight_bytes(), 2.0 * (2.0 * 8.0 * (16.0 + 8.0 + 32.0 + 16.0) + 80.0));
+        let mut weight_bytes = [0.0; Phase::ALL.len()];
+        weight_bytes[Phase::Down as usize] = 300.0;
+        weight_bytes[Phase::Logits as usize] = 80.0;
+        let shape = Shape {
+            layers: 2.0,
+            hidden: 8.0,
+            q: 8.0,
+            kv: 4.0,
+            ffn: 16.0,
+            vocab: 10,
+            weight_bytes,
+            kv_value_bytes: 2.0,
+        };
+        assert_eq!(shape.weight_bytes(), 380.0);
         let prompt = Load::new(1, 0, 3);
         assert_eq!(prompt, Load { rows: 3.0, sequences: 1.0, pairs: 6.0, kv_tokens: 3.0 });
         let decode = Load::new(5, 7, 1);
         assert_eq!(decode, Load { rows: 5.0, sequences: 5.0, pairs: 40.0, kv_tokens: 40.0 });
         assert_eq!(shape.work(Phase::Down, &prompt).flops, 2.0 * 2.0 * 3.0 * 16.0 * 8.0);
+        assert_eq!(shape.work(Phase::Down, &prompt).bytes, 300.0 + 2.0 * 3.0 * (16.0 + 8.0) * 4.0);
         assert_eq!(shape.work(Phase::Logits, &prompt).flops, 2.0 * 8.0 * 10.0);
         let attention = shape.work(Phase::Attention, &decode);
         assert_eq!(attention.flops, 2.0 * 4.0 * 40.0 * 8.0);

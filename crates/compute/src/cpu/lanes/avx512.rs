@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes, MAGIC, avx2};
+use super::{BITS_AT, BITS_BIAS, LANES, Lanes, MAGIC, avx2};
 use crate::cpu::isa::Kernel;
 
 /// `TILES`: the machine has AMX and with it AVX512_BF16, too.
@@ -55,6 +55,36 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self {
         Self(avx512!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self {
+        avx512!({
+            let words = _mm512_loadu_si512(p.cast());
+            let moved = if first > BITS_AT {
+                _mm512_srlv_epi32(words, _mm512_set1_epi32((first - BITS_AT) as i32))
+            } else {
+                _mm512_sllv_epi32(words, _mm512_set1_epi32((BITS_AT - first) as i32))
+            };
+            let kept = _mm512_and_si512(moved, _mm512_set1_epi32(((1 << bits) - 1) << BITS_AT));
+            Self(_mm512_castsi512_ps(_mm512_or_si512(kept, _mm512_set1_epi32(BITS_BIAS.to_bits() as i32))))
+        })
+    }
+
+    #[inline(always)]
+    fn nearest_bf16(self) -> Self {
+        Self(avx512!({
+            let half_up = _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_set1_epi32(0x8000));
+            _mm512_castsi512_ps(_mm512_and_si512(half_up, _mm512_set1_epi32(0xffff_0000_u32 as i32)))
+        }))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16_pairs(even: Self, odd: Self, p: *mut u8) {
+        avx512!({
+            let even = _mm512_srli_epi32::<16>(_mm512_castps_si512(even.0));
+            _mm512_storeu_si512(p.cast(), _mm512_or_si512(even, _mm512_castps_si512(odd.0)));
+        });
     }
 
     #[inline(always)]

@@ -23,6 +23,9 @@ pub(crate) struct QuantBuffers {
     /// `[block][row][even k, then odd k]` of few rows.
     pub(super) widened: Floats,
     widened_rows: Option<Range<usize>>,
+    /// `[row tile][block][half][row]`
+    pub(super) half_sums: Floats,
+    halves_summed: Option<Range<usize>>,
 }
 
 impl QuantBuffers {
@@ -35,6 +38,8 @@ impl QuantBuffers {
             summed: None,
             widened: Floats::new(FEW_ROWS * max_depth.next_multiple_of(GROUP))?,
             widened_rows: None,
+            half_sums: Floats::new(2 * rows * max_depth.div_ceil(GROUP))?,
+            halves_summed: None,
         })
     }
 
@@ -42,6 +47,7 @@ impl QuantBuffers {
     pub(crate) fn clear(&mut self) {
         self.summed = None;
         self.widened_rows = None;
+        self.halves_summed = None;
     }
 
     /// Whether sums of these rows' blocks are still to be taken in this phase; from now on they are not.
@@ -52,6 +58,11 @@ impl QuantBuffers {
     /// The same for their widened copies.
     pub(super) fn must_widen(&mut self, rows: &Range<usize>) -> bool {
         self.widened_rows.replace(rows.clone()).as_ref() != Some(rows)
+    }
+
+    /// The same for sums of half blocks.
+    pub(super) fn must_sum_halves(&mut self, rows: &Range<usize>) -> bool {
+        self.halves_summed.replace(rows.clone()).as_ref() != Some(rows)
     }
 
     pub(super) fn tiles(&mut self) -> &mut [Tile] {

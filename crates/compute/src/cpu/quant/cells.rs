@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use baton_model::Dtype;
 use half::bf16;
 
 use super::cell::Tile;
 use super::expand::expand;
 use super::format::{Format, GROUP};
 use super::group::Group;
+use super::superblock::{SUPER_DEPTH, Superblock, Superblocks};
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::region::Region;
@@ -17,7 +19,9 @@ use crate::cpu::weights::Columns;
 pub(crate) struct Cells {
     memory: Arc<Region>,
     panels: Vec<Place>,
+    /// Of 32 k.
     blocks: usize,
+    bytes: usize,
 }
 
 /// So far ahead cells are asked for.
@@ -26,42 +30,98 @@ const PREFETCH_BYTES: usize = 8 << 10;
 #[derive(Clone, Copy)]
 struct Place {
     offset: usize,
-    format: Format,
+    kept: Kept,
+    /// Of groups of 32.
     table: [bf16; 32],
+}
+
+/// How a panel is kept.
+#[derive(Clone, Copy)]
+pub(crate) enum Kept {
+    /// One cell for each 32 k.
+    Groups(Format),
+    /// One supercell for each 256 k.
+    Superblocks(Superblocks),
+}
+
+impl Kept {
+    fn of(dtype: Dtype) -> Option<Self> {
+        Format::of(dtype).map(Self::Groups).or_else(|| Superblocks::of(dtype).map(Self::Superblocks))
+    }
+
+    /// k of one cell.
+    fn depth(self) -> usize {
+        match self {
+            Self::Groups(_) => GROUP,
+            Self::Superblocks(_) => SUPER_DEPTH,
+        }
+    }
+
+    fn cell_bytes(self) -> usize {
+        match self {
+            Self::Groups(format) => format.cell_bytes(),
+            Self::Superblocks(superblocks) => superblocks.cell_bytes(),
+        }
+    }
+
+    /// Begins a cache line, as long as all panels do.
+    fn panel_bytes(self, depth: usize) -> usize {
+        (depth / self.depth() * self.cell_bytes()).next_multiple_of(64)
+    }
+
+    fn table(self) -> [bf16; 32] {
+        match self {
+            Self::Groups(format) => format.table(),
+            Self::Superblocks(_) => [bf16::ZERO; 32],
+        }
+    }
 }
 
 impl Cells {
     /// How each panel of these columns would be kept. `None` if one cannot: a type without cells, or two types in a panel.
-    pub(crate) fn formats(columns: &Columns<'_>, depth: usize) -> Option<Vec<Format>> {
-        if !depth.is_multiple_of(GROUP) {
-            return None;
-        }
+    pub(crate) fn formats(columns: &Columns<'_>, depth: usize) -> Option<Vec<Kept>> {
         let panels = 0..columns.width() / LANES;
-        panels.map(|panel| panel_format(columns, panel * LANES..(panel + 1) * LANES)).collect()
+        let kept = |panel: usize| panel_format(columns, panel * LANES..(panel + 1) * LANES);
+        panels.map(|panel| kept(panel).filter(|kept| depth.is_multiple_of(kept.depth()))).collect()
     }
 
-    pub(crate) fn new(arena: &mut CellArena, formats: &[Format], depth: usize) -> Result<Self, ComputeError> {
-        let blocks = depth / GROUP;
-        let bytes = formats.iter().map(|format| format.cell_bytes() * blocks).sum();
+    pub(crate) fn new(arena: &mut CellArena, panels: &[Kept], depth: usize) -> Result<Self, ComputeError> {
+        let bytes = panels.iter().map(|kept| kept.panel_bytes(depth)).sum();
         let (memory, mut offset) = arena.take(bytes)?;
-        let panels = formats.iter().map(|&format| {
-            offset += format.cell_bytes() * blocks;
-            Place { offset: offset - format.cell_bytes() * blocks, format, table: format.table() }
+        let panels = panels.iter().map(|&kept| {
+            offset += kept.panel_bytes(depth);
+            Place { offset: offset - kept.panel_bytes(depth), kept, table: kept.table() }
         });
-        Ok(Self { panels: panels.collect(), memory, blocks })
+        Ok(Self { panels: panels.collect(), memory, blocks: depth / GROUP, bytes })
     }
 
-    /// Cells of each panel.
+    /// Of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Of 32 k, in each panel.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
     }
 
     pub(super) fn has_minima(&self, panels: Range<usize>) -> bool {
-        self.panels[panels].iter().any(|place| place.format.minima)
+        panels.into_iter().any(|panel| self.format(panel).is_some_and(|format| format.minima))
     }
 
-    pub(super) fn format(&self, panel: usize) -> Format {
-        self.panels[panel].format
+    /// `None` for superblocks.
+    pub(super) fn format(&self, panel: usize) -> Option<Format> {
+        match self.panels[panel].kept {
+            Kept::Groups(format) => Some(format),
+            Kept::Superblocks(_) => None,
+        }
+    }
+
+    pub(super) fn superblocks(&self, panel: usize) -> Option<Superblocks> {
+        match self.panels[panel].kept {
+            Kept::Groups(_) => None,
+            Kept::Superblocks(superblocks) => Some(superblocks),
+        }
     }
 
     pub(super) fn table(&self, panel: usize) -> &[bf16; 32] {
@@ -69,34 +129,43 @@ impl Cells {
     }
 
     /// All cells from this one on to the end of the panel are readable behind it.
-    pub(super) fn cell(&self, panel: usize, block: usize) -> *const u8 {
-        let &Place { offset, format, .. } = &self.panels[panel];
-        assert!(block <= self.blocks);
+    pub(super) fn cell(&self, panel: usize, number: usize) -> *const u8 {
+        let &Place { offset, kept, .. } = &self.panels[panel];
+        assert!(number * kept.depth() <= self.blocks * GROUP);
         // SAFETY: inside the region, or one past the panel.
-        unsafe { self.memory.as_ptr().add(offset + block * format.cell_bytes()) }
+        unsafe { self.memory.as_ptr().add(offset + number * kept.cell_bytes()) }
     }
 
     /// Writes one panel; nobody reads it before all are written.
     pub(crate) fn pack(&self, panel: usize, columns: &Columns<'_>) {
-        let format = self.format(panel);
-        let bytes = self.blocks * format.cell_bytes();
+        let kept = self.panels[panel].kept;
+        let bytes = self.blocks * GROUP / kept.depth() * kept.cell_bytes();
         // SAFETY: this panel's bytes, which the caller alone uses now; the region is zeroed.
         let cells = unsafe { std::slice::from_raw_parts_mut(self.cell(panel, 0).cast_mut(), bytes) };
         for lane in 0..LANES {
             let Some((tensor, row)) = columns.source(panel * LANES + lane) else { continue };
             let row = tensor.row(row);
-            for (block, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
-                if let Some(group) = Group::read(tensor.dtype, row, block) {
-                    format.put(cell, lane, &group);
+            for (number, cell) in cells.chunks_mut(kept.cell_bytes()).enumerate() {
+                match kept {
+                    Kept::Groups(format) => {
+                        if let Some(group) = Group::read(tensor.dtype, row, number) {
+                            format.put(cell, lane, &group);
+                        }
+                    }
+                    Kept::Superblocks(superblocks) => {
+                        if let Some(superblock) = Superblock::read(tensor.dtype, row, number) {
+                            superblocks.put(cell, lane, &superblock);
+                        }
+                    }
                 }
             }
         }
     }
 
-    /// `tiles` = the codes of some blocks, one tile after the other.
+    /// `tiles` = the codes of some blocks of groups, one tile after the other.
     #[inline(always)]
     pub(super) fn expand<L: Lanes>(&self, panel: usize, blocks: Range<usize>, tiles: &mut [Tile]) {
-        let format = self.format(panel);
+        let Some(format) = self.format(panel) else { return };
         let table = self.table(panel);
         for (block, tile) in blocks.zip(tiles) {
             let cell = self.cell(panel, block);
@@ -110,10 +179,10 @@ impl Cells {
     }
 }
 
-fn panel_format(columns: &Columns<'_>, lanes: Range<usize>) -> Option<Format> {
+fn panel_format(columns: &Columns<'_>, lanes: Range<usize>) -> Option<Kept> {
     let mut dtypes = lanes.filter_map(|column| columns.source(column)).map(|(tensor, _)| tensor.dtype);
     let first = dtypes.next()?;
-    dtypes.all(|dtype| dtype == first).then(|| Format::of(first)).flatten()
+    dtypes.all(|dtype| dtype == first).then(|| Kept::of(first)).flatten()
 }
 
 /// Memory for the cells of many matrices, filled front to back.

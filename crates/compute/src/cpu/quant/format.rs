@@ -33,7 +33,7 @@ pub(super) enum Precision {
 }
 
 impl Format {
-    /// `None` for types that are stored as bf16.
+    /// `None` for types without groups of 32.
     pub(crate) fn of(dtype: Dtype) -> Option<Self> {
         use CodeWidth::{Eight, Five, Four};
         use Precision::{Half, Single};

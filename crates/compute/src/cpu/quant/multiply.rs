@@ -6,8 +6,9 @@ use super::buffers::QuantBuffers;
 use super::cells::Cells;
 #[cfg(target_arch = "x86_64")]
 use super::few_rows;
-use super::format::{CodeWidth, GROUP};
+use super::format::{CodeWidth, Format, GROUP};
 use super::product::{CellProduct, FEW_ROWS};
+use super::superblock;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
@@ -35,10 +36,12 @@ pub(crate) fn multiply<L: Lanes>(
     }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = PANELS.min(item.panels.end - first);
+        superblock::multiply::<L>(cells, first..first + panels, left, &item.rows, buffers);
         #[cfg(target_arch = "x86_64")]
         if from_codes {
             for panel in 0..panels {
-                few_from_codes(cells, (first + panel, panel), left, rows, buffers);
+                let Some(format) = cells.format(first + panel) else { continue };
+                few_from_codes(format, cells, (first + panel, panel), left, rows, buffers);
             }
             item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
             continue;
@@ -47,7 +50,7 @@ pub(crate) fn multiply<L: Lanes>(
         for slice in (0..blocks).step_by(slice_blocks) {
             let slice = slice..blocks.min(slice + slice_blocks);
             for panel in 0..panels {
-                let format = cells.format(first + panel);
+                let Some(format) = cells.format(first + panel) else { continue };
                 let codes = (format.width != CodeWidth::Eight || rows > FEW_ROWS).then(|| {
                     let tiles = buffers.tiles();
                     cells.expand::<L>(first + panel, slice.clone(), tiles);
@@ -81,6 +84,7 @@ pub(crate) fn multiply<L: Lanes>(
 /// A whole panel at once: what is not expanded needs no slices. Its sums go to their place among the panels at hand.
 #[cfg(target_arch = "x86_64")]
 fn few_from_codes(
+    format: Format,
     cells: &Cells,
     (panel, place): (usize, usize),
     left: *const bf16,
@@ -94,7 +98,7 @@ fn few_from_codes(
         blocks: cells.blocks(),
         a: left,
         a_tile_stride: 0,
-        format: cells.format(panel),
+        format,
         cells: cells.cell(panel, 0),
         codes: None,
         sums: buffers.block_sums.as_slice().as_ptr(),

@@ -63,7 +63,7 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
 
 /// Sizes that every block type can have.
 pub(super) fn block_spec() -> DecoderSpec {
-    DecoderSpec { hidden: 256, heads: 4, kv_heads: 2, head_dim: 32, ffn: 256, ..wide_group_spec(Dtype::Q4_1) }
+    DecoderSpec { hidden: 256, heads: 4, kv_heads: 2, head_dim: 32, ffn: 512, ..wide_group_spec(Dtype::Q4_1) }
 }
 
 /// Another one for each matrix, as mixtures in real files have it.
@@ -71,10 +71,13 @@ fn block_dtype(part: Part) -> Dtype {
     use LayerPart as P;
     match part {
         Part::Layer(_, P::Q | P::K) => Dtype::Q4_1,
-        Part::Layer(_, P::V) => Dtype::Q5_0,
+        Part::Layer(0, P::V) => Dtype::Q5_0,
+        Part::Layer(_, P::V) => Dtype::Q6K,
         Part::Layer(_, P::O) => Dtype::Q4_0,
-        Part::Layer(_, P::Gate) => Dtype::Q4K,
-        Part::Layer(_, P::Up) => Dtype::Q5_1,
+        Part::Layer(0, P::Gate) => Dtype::Q4K,
+        Part::Layer(_, P::Gate) => Dtype::Q3K,
+        Part::Layer(0, P::Up) => Dtype::Q5_1,
+        Part::Layer(_, P::Up) => Dtype::Q2K,
         Part::Layer(0, P::Down) => Dtype::Q5K,
         Part::Layer(_, P::Down) => Dtype::Q6K,
         _ => Dtype::Q8_0,
@@ -163,6 +166,10 @@ fn blocks(dtype: Dtype, count: usize, largest: f32, state: &mut u64) -> Vec<u8> 
             Dtype::Q5K => {
                 [(0, largest / 1000.0), (2, largest / 64.0)].into_iter().for_each(|(at, value)| put(at, value))
             }
+            Dtype::Q2K => {
+                [(80, largest / 22.0), (82, largest / 15.0)].into_iter().for_each(|(at, value)| put(at, value))
+            }
+            Dtype::Q3K => put(108, largest / 128.0),
             _ => put(dtype.block_bytes() - 2, largest / 4096.0),
         }
     }

@@ -43,6 +43,14 @@ impl<E: Element> Matrix<E> {
         self.cells.as_ref()
     }
 
+    /// Of memory, padding included.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.cells {
+            Some(cells) => cells.bytes(),
+            None => self.panels * self.panel_stride() * size_of::<E>(),
+        }
+    }
+
     pub(crate) fn panel_stride(&self) -> usize {
         panel_elements::<E>(self.depth)
     }
@@ -266,6 +274,26 @@ mod tests {
                 let expected = if column < rows && k < 5 { values[(shard * 16 + column) * 5 + k] } else { 0.0 };
                 assert_eq!(got.to_f32(), expected, "shard {shard} ({k}, {column})");
             }
+        }
+    }
+
+    #[test]
+    fn blocks_stay_as_small_as_in_the_file() {
+        let (rows, depth) = (48, 1024);
+        let blocks = Dtype::ALL.into_iter().filter(|dtype| dtype.block_values() > 1);
+        for dtype in blocks {
+            let bytes = vec![0; dtype.bytes_of(rows * depth)];
+            let shape = [rows, depth];
+            let tensor = TensorView::new(dtype, &shape, &bytes);
+            let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth)).unwrap()];
+            let mut team = Team::with_shards(1, 1).unwrap();
+            let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
+            let kept = matrices[0].bytes();
+            // Products of scales are kept as f32: 64 bits for each 32 weights.
+            let most = bytes.len()
+                + if matches!(dtype, Dtype::Q4K | Dtype::Q5K) { rows * depth / 4 } else { bytes.len() / 16 };
+            assert!(kept <= most, "{dtype}: {kept} bytes, {} in the file", bytes.len());
         }
     }
 

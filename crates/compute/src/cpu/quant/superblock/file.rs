@@ -1,0 +1,74 @@
+//! A file's superblocks, read as codes with their scales.
+
+use baton_model::Dtype;
+use half::f16;
+
+use super::{SMALL_GROUPS, SUPER_DEPTH};
+
+/// Weights are `scale · small scale · (code - zero) + minimum · small minimum`.
+pub(in crate::cpu::quant) struct Superblock {
+    pub(super) codes: [u8; SUPER_DEPTH],
+    pub(super) small_scales: [i8; SMALL_GROUPS],
+    pub(super) small_minima: [i8; SMALL_GROUPS],
+    pub(super) scale: f16,
+    pub(super) minimum: f16,
+}
+
+impl Superblock {
+    /// The `number`-th 256 weights of a row; `None` for other types, and beyond the row's end.
+    pub(in crate::cpu::quant) fn read(dtype: Dtype, row: &[u8], number: usize) -> Option<Self> {
+        let block = row.chunks_exact(dtype.block_bytes()).nth(number)?;
+        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+        let small = |scale: &dyn Fn(usize) -> i8| std::array::from_fn(scale);
+        Some(match dtype {
+            Dtype::Q2K => Self {
+                codes: std::array::from_fn(|k| two_bits(&block[16..80], k)),
+                small_scales: small(&|group| (block[group] & 15) as i8),
+                small_minima: small(&|group| (block[group] >> 4) as i8),
+                scale: half(80),
+                minimum: -half(82),
+            },
+            Dtype::Q3K => Self {
+                codes: std::array::from_fn(|k| two_bits(&block[32..96], k) | (block[k % 32] >> (k / 32) & 1) << 2),
+                small_scales: small(&|group| six_bits(&block[96..108], group) as i8 - 32),
+                small_minima: [0; SMALL_GROUPS],
+                scale: half(108),
+                minimum: f16::ZERO,
+            },
+            Dtype::Q6K => Self {
+                codes: std::array::from_fn(|k| {
+                    let low = block[k / 128 * 64 + k % 64] >> (k % 128 / 64 * 4) & 15;
+                    low | two_bits(&block[128..192], k) << 4
+                }),
+                small_scales: small(&|group| block[192 + group] as i8),
+                small_minima: [0; SMALL_GROUPS],
+                scale: half(208),
+                minimum: f16::ZERO,
+            },
+            _ => return None,
+        })
+    }
+
+    /// What it stands for.
+    #[cfg(test)]
+    pub(super) fn value(&self, k: usize, zero: i32) -> f32 {
+        let group = k / super::SMALL_GROUP;
+        let weight = i32::from(self.small_scales[group]) * (i32::from(self.codes[k]) - zero);
+        self.scale.to_f32() * weight as f32 + self.minimum.to_f32() * f32::from(self.small_minima[group])
+    }
+}
+
+/// 32 bytes hold two bits of 128 codes: of code k in byte k % 32, the first 32 lowest.
+fn two_bits(bytes: &[u8], k: usize) -> u8 {
+    bytes[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3
+}
+
+/// Sixteen scales of six bits in twelve bytes.
+///
+/// ```text
+///   byte 0..8   low 4 bits: of scale i | high 4 bits: of scale i + 8
+///   byte 8..12  two bits more of scales i, i + 4, i + 8 and i + 12, the first lowest
+/// ```
+fn six_bits(bytes: &[u8], group: usize) -> u8 {
+    bytes[group % 8] >> (group / 8 * 4) & 15 | (bytes[8 + group % 4] >> (group / 4 * 2) & 3) << 4
+}
