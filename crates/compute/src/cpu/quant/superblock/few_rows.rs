@@ -43,6 +43,8 @@ impl<const R: usize, const BITS: usize> Kernel for FewRows<R, BITS> {
                 cell.prefetch::<L>(PREFETCH_BYTES, eighth);
                 let block = number * SUPER_DEPTH / BLOCK_DEPTH + eighth;
                 let x = self.rows_of::<L>(block);
+                // Stays in memory: lanes are filled from there at no cost, from registers with shuffles.
+                std::hint::black_box(&x);
                 let (mut even, mut odd) = ([L::splat(0.0); R], [L::splat(0.0); R]);
                 for half in 0..2 {
                     let group = cell.group::<L>(2 * eighth + half);
