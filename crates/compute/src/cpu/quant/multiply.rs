@@ -1,5 +1,7 @@
 //! The items of a projection whose weights are cells.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::buffers::QuantBuffers;
@@ -32,7 +34,7 @@ pub(crate) fn multiply<L: Lanes>(
     }
     let from_codes = L::WORD_TABLES && rows <= FEW_ROWS;
     if from_codes {
-        widen::<L>(item, left, blocks, buffers);
+        widen::<L>(&item.rows, left, blocks, buffers);
     }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = PANELS.min(item.panels.end - first);
@@ -119,11 +121,11 @@ fn few_from_codes(
 
 /// `[block][row][even k, then odd k]` in f32.
 #[inline(always)]
-fn widen<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, blocks: usize, buffers: &mut QuantBuffers) {
-    if !buffers.must_widen(&item.rows) {
+pub(super) fn widen<L: Lanes>(rows: &Range<usize>, left: *const bf16, blocks: usize, buffers: &mut QuantBuffers) {
+    if !buffers.must_widen(rows) {
         return;
     }
-    let rows = item.rows.len();
+    let rows = rows.len();
     let widened = &mut buffers.widened.as_mut_slice()[..blocks * rows * GROUP];
     for (i, wide) in widened.chunks_exact_mut(GROUP).enumerate() {
         // SAFETY: a row of a block of the first tile of rows; half of its k fill a vector.

@@ -2,13 +2,11 @@
 
 #![allow(clippy::needless_range_loop, reason = "rows and pairs are numbers here; indexed loops unroll into registers")]
 
-use half::bf16;
-
 use super::cell::Supercell;
 use super::{SMALL_GROUP, SUPER_DEPTH};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::Lanes;
-use crate::cpu::pairs::{BLOCK_DEPTH, TILE, TILE_ROWS};
+use crate::cpu::pairs::{BLOCK_DEPTH, TILE_ROWS};
 
 /// So far ahead supercells are asked for.
 const PREFETCH_BYTES: usize = 4 << 10;
@@ -18,8 +16,8 @@ const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 /// C\[`R` rows × 16\] = A · weights.
 pub(super) struct FewRows<const R: usize, const BITS: usize> {
     pub(super) supercells: usize,
-    /// In tile order.
-    pub(super) a: *const bf16,
+    /// `[block][row]` of A, widened.
+    pub(super) x: *const [f32; BLOCK_DEPTH],
     pub(super) cells: *const u8,
     /// `[block][half][row of a tile]`: sums of 16 values of A; read if there are minima.
     pub(super) half_sums: *const f32,
@@ -42,9 +40,8 @@ impl<const R: usize, const BITS: usize> Kernel for FewRows<R, BITS> {
             for eighth in 0..SUPER_DEPTH / BLOCK_DEPTH {
                 cell.prefetch::<L>(PREFETCH_BYTES, eighth);
                 let block = number * SUPER_DEPTH / BLOCK_DEPTH + eighth;
-                let x = self.rows_of::<L>(block);
-                // Stays in memory: lanes are filled from there at no cost, from registers with shuffles.
-                std::hint::black_box(&x);
+                // SAFETY: the block's 32 k of each row.
+                let x = unsafe { &*self.x.add(block * R).cast::<[[f32; BLOCK_DEPTH]; R]>() };
                 let (mut even, mut odd) = ([L::splat(0.0); R], [L::splat(0.0); R]);
                 for half in 0..2 {
                     let group = cell.group::<L>(2 * eighth + half);
@@ -79,22 +76,5 @@ impl<const R: usize, const BITS: usize> Kernel for FewRows<R, BITS> {
             // SAFETY: a row of C.
             unsafe { sums[r].store(self.c.add(r * self.c_stride)) };
         }
-    }
-}
-
-impl<const R: usize, const BITS: usize> FewRows<R, BITS> {
-    /// 32 k of each row: even k, then odd k.
-    #[inline(always)]
-    fn rows_of<L: Lanes>(&self, block: usize) -> [[f32; BLOCK_DEPTH]; R] {
-        let mut x = [[0.0; BLOCK_DEPTH]; R];
-        for r in 0..R {
-            // SAFETY: 32 k of a row of A; half of them fit.
-            unsafe {
-                let from = self.a.add(block * TILE + r * BLOCK_DEPTH).cast();
-                L::load_bf16_even(from).store(x[r].as_mut_ptr());
-                L::load_bf16_odd(from).store(x[r].as_mut_ptr().add(BLOCK_PAIRS));
-            }
-        }
-        x
     }
 }

@@ -12,7 +12,7 @@ use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
 use crate::cpu::quant::buffers::QuantBuffers;
 use crate::cpu::quant::cells::Cells;
-use crate::cpu::quant::multiply::{PANELS, SLICE_BLOCKS};
+use crate::cpu::quant::multiply::{PANELS, SLICE_BLOCKS, widen};
 use crate::cpu::quant::product::FEW_ROWS;
 
 /// Rows of one product: two tiles.
@@ -65,6 +65,7 @@ pub(in crate::cpu::quant) fn multiply<L: Lanes>(
         sum_halves::<L>(left, buffers.half_sums.as_mut_slice());
     }
     if left.rows <= FEW_ROWS {
+        widen::<L>(rows, tiles, left.blocks, buffers);
         for panel in [Some(found), other].into_iter().flatten() {
             few_rows::<L>(left, panel, buffers);
         }
@@ -92,10 +93,10 @@ fn few_rows<L: Lanes>(left: Left, panel: Panel, buffers: &mut QuantBuffers) {
 fn from_codes<L: Lanes, const R: usize, const BITS: usize>(left: Left, panel: Panel, buffers: &mut QuantBuffers) {
     let sums = &mut buffers.sums.as_mut_slice()[panel.place * LANES..];
     assert!(left.rows == R && sums.len() >= (R - 1) * SUMS_STRIDE + LANES);
-    // All blocks of a tile of rows, a whole panel, and rows of sums.
+    // All blocks of the rows, a whole panel, and rows of sums.
     L::call(FewRows::<R, BITS> {
         supercells: left.blocks / SUPER_TILES,
-        a: left.tiles,
+        x: buffers.widened.as_slice().as_ptr().cast(),
         cells: panel.first,
         half_sums: buffers.half_sums.as_slice().as_ptr(),
         c: sums.as_mut_ptr(),
