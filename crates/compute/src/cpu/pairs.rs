@@ -44,7 +44,7 @@ const AHEAD_PARTS: usize = TILE / AHEAD;
 const SLICED_PANELS: usize = 32;
 
 impl Arithmetic for bf16 {
-    const PLAN: &'static str = "bf16-pairs-v1";
+    const PLAN: &'static str = "bf16-pairs-v2";
     type Left = Self;
     type Packed = TileRows;
     const TILE_ROWS: usize = PRODUCT_ROWS;
