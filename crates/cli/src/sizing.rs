@@ -113,7 +113,7 @@ fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines
 fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, kv: KvDtypeOption, tp: usize) -> Result<u64, Failure> {
     let mut layout = kv_layout(model, dtype.storage(), kv.storage()).ok_or_else(|| {
         Failure::user(format!("--kv-dtype {} does not go with weights stored as f32: their KV is f32, too", kv.name()))
-            .hint("leave it out, or add --dtype bf16")
+            .hint("leave it out, or use --dtype bf16")
     })?;
     layout.kv_heads = layout.kv_heads.max(tp as u32);
     Ok(layout.page_bytes().max(1) as u64)

@@ -60,7 +60,23 @@ impl Gateway {
 
     /// Changes exactly when the same request may get another answer.
     pub(crate) fn fingerprint(&self) -> Option<String> {
-        let numerics_id = self.dispatcher.engine_info()?.numerics_id;
-        Some(format!("fp_{}", numerics_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect::<String>()))
+        Some(fingerprint(&self.dispatcher.engine_info()?.numerics_id))
+    }
+}
+
+/// Of all of it: weights come first, and what is done with them last.
+fn fingerprint(numerics_id: &str) -> String {
+    format!("fp_{}", &blake3::hash(numerics_id.as_bytes()).to_hex()[..12])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_id_matters() {
+        let same = |a: &str, b: &str| fingerprint(a) == fingerprint(b);
+        assert!(same("0123456789abcdef-cpu-bf16", "0123456789abcdef-cpu-bf16"));
+        assert!(!same("0123456789abcdef-cpu-bf16", "0123456789abcdef-cpu-bf16-kv-int8"));
     }
 }

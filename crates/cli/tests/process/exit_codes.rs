@@ -48,7 +48,7 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (
             &["serve", "--dtype", "f32", "--kv-dtype", "int8"],
             "error: --kv-dtype int8 does not go with weights stored as f32: their KV is f32, too\n\
-             hint: leave it out, or add --dtype bf16",
+             hint: leave it out, or use --dtype bf16",
         ),
         (
             &["engine", "storyteller-11m", "--dtype", "f32", "--kv-dtype", "bf16"],

@@ -202,6 +202,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
                     }
                 }
                 Output::Gated(y) => {
+                    assert!(panels.len().is_multiple_of(2));
                     for row in 0..rows.len() {
                         for i in (0..width).step_by(2 * LANES) {
                             let column = first + (panels.start * LANES + i) / 2;

@@ -102,12 +102,6 @@ pub(crate) trait Lanes: Copy {
     /// The first halves of 16 words at `p` are writable.
     unsafe fn store_bf16_apart(self, p: *mut u8);
 
-    /// 16 pairs of bf16. The lanes are exact in bf16: nothing is rounded.
-    ///
-    /// # Safety
-    /// 64 bytes are writable at `p`.
-    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8);
-
     /// The nearest whole numbers, ties to even, as signed bytes. The lanes are in -127..=127.
     ///
     /// # Safety
@@ -246,7 +240,7 @@ mod tests {
             let (mut pairs, mut bytes) = ([0_u32; LANES], [0_i8; LANES]);
             // SAFETY: 16 pairs fit, and 16 bytes.
             unsafe {
-                L::store_pairs(even, odd, pairs.as_mut_ptr().cast());
+                L::store_bf16_pairs(even, odd, pairs.as_mut_ptr().cast());
                 whole.store_i8(bytes.as_mut_ptr());
             }
             bits.extend(pairs);

@@ -1,4 +1,4 @@
-//! Weights that stay as small as in their file: integer codes with a scale, and for some types a minimum, per 32 of them;
+//! Weights that stay about as small as in their file: integer codes with a scale, and for some types a minimum, per 32 of them;
 //! [superblocks](superblock) have scales per 16 and per 256.
 //!
 //! A panel of 16 columns is a chain of cells, one for each 32 k:

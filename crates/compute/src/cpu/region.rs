@@ -105,6 +105,11 @@ impl<T: Number> Buffer<T> {
         unsafe { std::slice::from_raw_parts(self.region.as_ptr().cast(), self.region.bytes() / size_of::<T>()) }
     }
 
+    /// Pointers from earlier calls stay good.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
+        self.region.as_ptr().cast()
+    }
+
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr().cast(), self.region.bytes() / size_of::<T>()) }

@@ -26,7 +26,7 @@ async fn a_completion() {
     assert!(body["id"].as_str().unwrap().starts_with("cmpl-"));
     assert_eq!(reply.header("x-request-id"), body["id"].as_str());
     assert_eq!((&body["object"], &body["model"]), (&json!("text_completion"), &json!(MODEL)));
-    assert_eq!(body["system_fingerprint"], "fp_cpu012345678");
+    assert_eq!(body["system_fingerprint"], "fp_ef2ec03cf486");
     assert!(body["created"].as_u64().unwrap() > 1_700_000_000);
     assert_eq!(body["choices"], json!([{"index": 0, "text": " the cat", "logprobs": null, "finish_reason": "length"}]));
     let prompt_tokens = crate::server::tokenizer().encode("Hello", baton_text::SpecialTokens::Add).unwrap().len();

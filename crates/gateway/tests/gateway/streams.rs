@@ -30,7 +30,7 @@ async fn a_completion_as_bytes() {
     let chunk = |choices: &str, cost: &str| {
         format!(
             "data: {{\"id\":{id},\"object\":\"text_completion\",\"created\":{created},\"model\":\"storyteller-11m\",\
-             \"system_fingerprint\":\"fp_cpu012345678\",\"choices\":[{choices}],\"usage\":{cost}}}\n\n"
+             \"system_fingerprint\":\"fp_ef2ec03cf486\",\"choices\":[{choices}],\"usage\":{cost}}}\n\n"
         )
     };
     let prompt_tokens = crate::server::tokenizer().encode("Hello", baton_text::SpecialTokens::Add).unwrap().len();

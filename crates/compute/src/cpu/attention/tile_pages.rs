@@ -125,7 +125,7 @@ impl OpenedCodes {
         assert!(depth <= width && (token + PAGE_TOKENS) * width <= self.pages.as_slice().len());
         // SAFETY: a page of the buffer; the rest is the caller's promise.
         unsafe {
-            let page = self.pages.as_mut_slice().as_mut_ptr().add(token * width);
+            let page = self.pages.as_mut_ptr().add(token * width);
             widen::<L>(codes, PAGE_TOKENS * depth, page);
             page
         }

@@ -114,7 +114,7 @@ fn codes_of<L: Lanes>(values: &[f32], scale: f32) -> L {
 pub(crate) unsafe fn widen<L: Lanes>(codes: *const i8, elements: usize, to: *mut bf16) {
     for i in (0..elements).step_by(2 * LANES) {
         // SAFETY: 32 of them, the caller's promise.
-        unsafe { L::store_pairs(L::load_i8(codes.add(i)), L::load_i8(codes.add(i + LANES)), to.add(i).cast()) };
+        unsafe { L::store_bf16_pairs(L::load_i8(codes.add(i)), L::load_i8(codes.add(i + LANES)), to.add(i).cast()) };
     }
 }
 

@@ -112,17 +112,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8) {
-        avx2!({
-            let pairs = |even, odd| {
-                _mm256_or_si256(_mm256_srli_epi32::<16>(_mm256_castps_si256(even)), _mm256_castps_si256(odd))
-            };
-            _mm256_storeu_si256(p.cast(), pairs(even.0, odd.0));
-            _mm256_storeu_si256(p.add(32).cast(), pairs(even.1, odd.1));
-        });
-    }
-
-    #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8) {
         let biased = self.add(Self::splat(MAGIC)).to_array();
         avx2!(p.cast::<[i8; LANES]>().write_unaligned(biased.map(|lane| lane.to_bits() as i8)));

@@ -101,14 +101,6 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
-    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8) {
-        avx512!({
-            let even = _mm512_srli_epi32::<16>(_mm512_castps_si512(even.0));
-            _mm512_storeu_si512(p.cast(), _mm512_or_si512(even, _mm512_castps_si512(odd.0)));
-        });
-    }
-
-    #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8) {
         let biased = self.add(Self::splat(MAGIC));
         avx512!(_mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(_mm512_castps_si512(biased.0))));

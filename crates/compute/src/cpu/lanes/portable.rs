@@ -109,13 +109,6 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    unsafe fn store_pairs(even: Self, odd: Self, p: *mut u8) {
-        let pairs: [u32; LANES] = std::array::from_fn(|i| even.0[i].to_bits() >> 16 | odd.0[i].to_bits());
-        // SAFETY: the caller's promise.
-        unsafe { p.cast::<[u32; LANES]>().write_unaligned(pairs) }
-    }
-
-    #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8) {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[i8; LANES]>().write_unaligned(self.0.map(|lane| (lane + MAGIC).to_bits() as i8)) }

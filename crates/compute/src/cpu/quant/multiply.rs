@@ -8,7 +8,9 @@ use super::buffers::QuantBuffers;
 use super::cells::Cells;
 #[cfg(target_arch = "x86_64")]
 use super::few_rows;
-use super::format::{CodeWidth, Format, GROUP};
+#[cfg(target_arch = "x86_64")]
+use super::format::Format;
+use super::format::{CodeWidth, GROUP};
 use super::product::{CellProduct, FEW_ROWS};
 use super::superblock;
 use crate::cpu::gemm::GemmItem;
