@@ -3,6 +3,7 @@
 
 mod bundled;
 mod contract;
+mod evening;
 mod exact;
 mod hook;
 mod reference;

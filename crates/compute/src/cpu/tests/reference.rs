@@ -12,7 +12,7 @@ use crate::cpu::attention::BLOCK_TOKENS;
 use crate::cpu::kv::Evening;
 use crate::cpu::weights::Weights;
 
-fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
+pub(super) fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
     weights.tensor(part).unwrap().vector().into_iter().map(f64::from).collect()
 }
 
