@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-MIN_TOP1, MAX_PERPLEXITY_CHANGE = 0.99, 0.005
+MAX_PERPLEXITY_CHANGE = 0.005
 
 
 def arguments() -> argparse.Namespace:
@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=2001)
     parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
     parser.add_argument("--kv-storage", default="auto", help="auto, bf16 or int8")
+    parser.add_argument("--min-top1", type=float, default=0.99, help="share of positions, default 0.99; KV in int8 reaches 0.98")
     parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")
     return parser.parse_args()
@@ -90,10 +91,10 @@ def main() -> None:
     ours, theirs = float(np.exp(np.mean(ours_nats))), float(np.exp(np.mean(theirs_nats)))
     change = ours / theirs - 1
     print(f"{options.model.name}, storage {options.storage}, KV {options.kv_storage}, {count} positions")
-    print(f"  same most likely token  {100 * top1:.2f} %   (at least {100 * MIN_TOP1:.0f} %)")
+    print(f"  same most likely token  {100 * top1:.2f} %   (at least {100 * options.min_top1:.0f} %)")
     print(f"  mean KL divergence      {kl:.6f}   (at most {max_kl})")
     print(f"  perplexity              {ours:.4f}, reference {theirs:.4f}: {100 * change:+.3f} %   (within 0.5 %)")
-    if top1 < MIN_TOP1 or kl > max_kl or abs(change) > MAX_PERPLEXITY_CHANGE:
+    if top1 < options.min_top1 or kl > max_kl or abs(change) > MAX_PERPLEXITY_CHANGE:
         sys.exit("out of bounds")
 
 
