@@ -83,8 +83,11 @@ impl Client {
             *sent = Some(Instant::now());
             let response = match connection.sender.try_send_request(self.request(&method, path, &body)?).await {
                 Ok(response) => response,
-                // The server closed an idle connection before it saw anything of the request.
-                Err(error) if error.message().is_some() && !fresh => continue,
+                // The server closed a kept connection instead of answering, before or after it saw the request. What it does
+                // with prompts may be done twice.
+                Err(error) if !fresh && (error.message().is_some() || error.error().is_incomplete_message()) => {
+                    continue;
+                }
                 Err(error) => return Err(Failure::Cut(error.into_error().to_string())),
             };
             return Answer::new(response, connection).await;

@@ -96,11 +96,11 @@ impl Table {
     }
 
     fn print(&mut self) {
-        println!("{:<40} {:>10}   range", "", "median");
+        println!("{:<44} {:>10}   range", "", "median");
         for (name, values) in &mut self.rows {
             values.sort_by(f64::total_cmp);
             let (least, most) = (values[0], values[values.len() - 1]);
-            println!("{name:<40} {:>10.1}   {least:.1} – {most:.1}", values[values.len() / 2]);
+            println!("{name:<44} {:>10.1}   {least:.1} – {most:.1}", values[values.len() / 2]);
         }
     }
 }

@@ -166,6 +166,14 @@ async fn errors_are_counted_by_kind() {
     assert_eq!(number(&result, "/summary/requests/completed"), 4.0);
 }
 
+/// llama.cpp's server does so after every stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_up_between_answers_is_asked_again() {
+    let server = Server::start(Behaviour::HangsUp).await;
+    let result = bench("hangs-up", &server, "--users 2 --requests 12 --input 10 --output 3").await.unwrap();
+    assert_eq!(result.pointer("/summary/errors"), Some(&Value::Array(Vec::new())));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn goodput_is_where_the_server_can_just_keep_up() {
     let server = Server::start(Behaviour::Serial { each: Duration::from_millis(20) }).await;

@@ -22,6 +22,8 @@ pub(crate) enum Behaviour {
     ChatOnly,
     /// 429, a whole answer, half an answer, and again; after two whole ones.
     FailsEveryOther,
+    /// Promises to keep connections, and closes each when a second request arrives.
+    HangsUp,
 }
 
 pub(crate) struct Server {
@@ -87,7 +89,12 @@ impl State {
     async fn connection(&self, socket: TcpStream) -> std::io::Result<()> {
         socket.set_nodelay(true)?;
         let mut socket = BufReader::new(socket);
+        let mut answered = 0;
         while let Some((path, body)) = read_request(&mut socket).await? {
+            if self.behaviour == Behaviour::HangsUp && answered == 1 {
+                break;
+            }
+            answered += 1;
             let now = 1 + self.at_once.fetch_add(1, Ordering::SeqCst);
             self.most_at_once.fetch_max(now, Ordering::SeqCst);
             let go_on = self.answer(socket.get_mut(), &path, &body).await;

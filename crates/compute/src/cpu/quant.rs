@@ -28,6 +28,7 @@ mod group;
 mod many_rows;
 mod multiply;
 mod product;
+mod row_sums;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;

@@ -12,10 +12,11 @@ use super::few_rows;
 use super::format::Format;
 use super::format::{CodeWidth, GROUP};
 use super::product::{CellProduct, FEW_ROWS};
+use super::row_sums::row_sums;
 use super::superblock;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
+use crate::cpu::pairs::{TILE, TILE_ROWS};
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
@@ -31,8 +32,10 @@ pub(crate) fn multiply<L: Lanes>(
     buffers: &mut QuantBuffers,
 ) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
-    if cells.has_minima(item.panels.clone()) {
-        sum_blocks::<L>(item, left, blocks, buffers);
+    if cells.has_minima(item.panels.clone()) && buffers.must_sum(&item.rows) {
+        let tiles = rows.div_ceil(TILE_ROWS) * blocks;
+        // SAFETY: `left` has all blocks of whole tiles of rows.
+        unsafe { row_sums::<L, 1>(left, tiles, buffers.block_sums.as_mut_slice()) };
     }
     let from_codes = L::WORD_TABLES && rows <= FEW_ROWS;
     if from_codes {
@@ -135,39 +138,6 @@ pub(super) fn widen<L: Lanes>(rows: &Range<usize>, left: *const bf16, blocks: us
             let from = left.add(i / rows * TILE + i % rows * GROUP).cast();
             L::load_bf16_even(from).store(wide.as_mut_ptr());
             L::load_bf16_odd(from).store(wide.as_mut_ptr().add(GROUP / 2));
-        }
-    }
-}
-
-/// `[row tile][block][row]`: the sum of a row's 32 values, in the order of a product with ones.
-#[inline(always)]
-fn sum_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, blocks: usize, buffers: &mut QuantBuffers) {
-    const ONES: [bf16; TILE] = [bf16::ONE; TILE];
-    if !buffers.must_sum(&item.rows) {
-        return;
-    }
-    let mut sums = [0.0; TILE_ROWS * LANES];
-    for tile in 0..item.rows.len().div_ceil(TILE_ROWS) * blocks {
-        // SAFETY: whole tiles of rows, one after the other; all sixteen rows of them exist.
-        unsafe {
-            L::call(PairsProduct {
-                rows: TILE_ROWS,
-                panels: 1,
-                pairs: TILE / TILE_ROWS / 2,
-                a: left.add(tile * TILE),
-                a_tile_stride: 0,
-                b: ONES.as_ptr(),
-                b_pair_stride: 2 * LANES,
-                b_panel_stride: 0,
-                ahead: None,
-                c: sums.as_mut_ptr(),
-                c_stride: LANES,
-                resume: false,
-            });
-        }
-        let to = &mut buffers.block_sums.as_mut_slice()[tile * TILE_ROWS..][..TILE_ROWS];
-        for (row, sum) in to.iter_mut().enumerate() {
-            *sum = sums[row * LANES];
         }
     }
 }

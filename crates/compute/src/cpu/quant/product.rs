@@ -308,6 +308,20 @@ mod tests {
                 }
             }
             let signed = format.width == CodeWidth::Eight;
+            let product = |rows, codes, c: &mut [f32]| CellProduct {
+                rows,
+                blocks: BLOCKS,
+                a: x.as_ptr(),
+                a_tile_stride: BLOCKS * TILE,
+                format,
+                cells: cells.as_ptr(),
+                codes,
+                sums: sums.as_ptr(),
+                sums_tile_stride: BLOCKS * TILE_ROWS,
+                c: c.as_mut_ptr(),
+                c_stride: LANES,
+                resume: false,
+            };
             for isa in Isa::available() {
                 let mut tiles = Box::new([[bf16::ZERO; TILE]; BLOCKS]);
                 for (cell, tile) in cells.chunks(format.cell_bytes()).zip(&mut *tiles) {
@@ -317,20 +331,7 @@ mod tests {
                 if isa.run(HasWordTables) {
                     for rows in 1..=FEW_ROWS {
                         let mut c = [7.0; FEW_ROWS * LANES];
-                        let product = CellProduct {
-                            rows,
-                            blocks: BLOCKS,
-                            a: x.as_ptr(),
-                            a_tile_stride: BLOCKS * TILE,
-                            format,
-                            cells: cells.as_ptr(),
-                            codes: None,
-                            sums: sums.as_ptr(),
-                            sums_tile_stride: BLOCKS * TILE_ROWS,
-                            c: c.as_mut_ptr(),
-                            c_stride: LANES,
-                            resume: false,
-                        };
+                        let product = product(rows, None, &mut c);
                         let wide = widened(&x, rows);
                         // SAFETY: the machine has what the instruction set says; shapes are as stated.
                         unsafe {
@@ -359,20 +360,7 @@ mod tests {
                         continue;
                     }
                     let mut c = [7.0; MAX_ROWS * LANES];
-                    let whole = CellProduct {
-                        rows,
-                        blocks: BLOCKS,
-                        a: x.as_ptr(),
-                        a_tile_stride: BLOCKS * TILE,
-                        format,
-                        cells: cells.as_ptr(),
-                        codes,
-                        sums: sums.as_ptr(),
-                        sums_tile_stride: BLOCKS * TILE_ROWS,
-                        c: c.as_mut_ptr(),
-                        c_stride: LANES,
-                        resume: false,
-                    };
+                    let whole = product(rows, codes, &mut c);
                     isa.run(CellProduct { blocks: 1, ..whole });
                     // SAFETY: behind the first cell.
                     isa.run(unsafe {

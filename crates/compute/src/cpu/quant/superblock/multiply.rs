@@ -14,6 +14,7 @@ use crate::cpu::quant::buffers::QuantBuffers;
 use crate::cpu::quant::cells::Cells;
 use crate::cpu::quant::multiply::{PANELS, SLICE_BLOCKS, widen};
 use crate::cpu::quant::product::FEW_ROWS;
+use crate::cpu::quant::row_sums::row_sums;
 
 /// Rows of one product: two tiles.
 const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
@@ -62,7 +63,9 @@ pub(in crate::cpu::quant) fn multiply<L: Lanes>(
     };
     if [Some(found), other].into_iter().flatten().any(|panel| panel.kind.has_minima()) && buffers.must_sum_halves(rows)
     {
-        sum_halves::<L>(left, buffers.half_sums.as_mut_slice());
+        let count = left.rows.div_ceil(TILE_ROWS) * left.blocks;
+        // SAFETY: all blocks of whole tiles of rows.
+        unsafe { row_sums::<L, 2>(left.tiles, count, buffers.half_sums.as_mut_slice()) };
     }
     if left.rows <= FEW_ROWS {
         widen::<L>(rows, tiles, left.blocks, buffers);
@@ -194,44 +197,5 @@ fn scale<L: Lanes>(
         Superblocks::Two => scale!(2),
         Superblocks::Three => scale!(3),
         Superblocks::Six => scale!(6),
-    }
-}
-
-/// Ones: column 0 takes the first 16 k of a block, column 1 the others.
-const HALVES: [bf16; TILE] = {
-    let mut tile = [bf16::ZERO; TILE];
-    let mut pair = 0;
-    while pair < TILE / (2 * LANES) {
-        let column = pair / (TILE / (4 * LANES));
-        tile[pair * 2 * LANES + 2 * column] = bf16::ONE;
-        tile[pair * 2 * LANES + 2 * column + 1] = bf16::ONE;
-        pair += 1;
-    }
-    tile
-};
-
-/// `[row tile][block][half][row]`: sums of 16 values of a row, in the order of a product.
-#[inline(always)]
-fn sum_halves<L: Lanes>(left: Left, half_sums: &mut [f32]) {
-    let mut sums = [0.0; TILE_ROWS * LANES];
-    for tile in 0..left.rows.div_ceil(TILE_ROWS) * left.blocks {
-        L::call(PairsProduct {
-            rows: TILE_ROWS,
-            panels: 1,
-            pairs: TILE / TILE_ROWS / 2,
-            // SAFETY: whole tiles of rows, one after the other; all sixteen rows of them exist.
-            a: unsafe { left.tiles.add(tile * TILE) },
-            a_tile_stride: 0,
-            b: HALVES.as_ptr(),
-            b_pair_stride: 2 * LANES,
-            b_panel_stride: 0,
-            ahead: None,
-            c: sums.as_mut_ptr(),
-            c_stride: LANES,
-            resume: false,
-        });
-        for (i, to) in half_sums[tile * 2 * TILE_ROWS..][..2 * TILE_ROWS].iter_mut().enumerate() {
-            *to = sums[i % TILE_ROWS * LANES + i / TILE_ROWS];
-        }
     }
 }
