@@ -99,22 +99,23 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
         unsafe { E::put(values, self.values.as_ptr().add(E::waiting_index(row, column, self.width))) }
     }
 
-    /// Columns from any one on.
+    /// Columns from any one on, each value times `scale`.
     ///
     /// # Safety
     /// As for `put`.
     #[inline(always)]
-    pub(crate) unsafe fn put_slice<L: Lanes>(&self, row: usize, column: usize, values: &[f32]) {
+    pub(crate) unsafe fn put_scaled<L: Lanes>(&self, row: usize, column: usize, values: &[f32], scale: f32) {
         assert!(row < self.rows && column + values.len() <= self.width);
         let aligned = if column.is_multiple_of(LANES) { values.len() / LANES * LANES } else { 0 };
         for i in (0..aligned).step_by(LANES) {
             // SAFETY: a whole vector; the rest is the caller's promise.
-            unsafe { self.put(row, column + i, L::load(values.as_ptr().add(i))) };
+            unsafe { self.put(row, column + i, L::load(values.as_ptr().add(i)).mul(L::splat(scale))) };
         }
         for (i, &value) in values.iter().enumerate().skip(aligned) {
             // SAFETY: inside the buffer; exclusive by the caller's promise.
             unsafe {
-                *self.values.as_ptr().add(E::waiting_index(row, column + i, self.width)) = E::left_from_f32(value);
+                *self.values.as_ptr().add(E::waiting_index(row, column + i, self.width)) =
+                    E::left_from_f32(value * scale);
             }
         }
     }

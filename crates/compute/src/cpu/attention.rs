@@ -82,6 +82,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
             pages: &batch.pages[segment.pages.clone()],
             first_row: segment.rows.start,
             first_position: segment.first_position,
+            group: self.shards.group() as u32,
             item,
         };
         AttentionItem { queries, scratch }
@@ -106,6 +107,8 @@ pub(crate) struct AttentionScratch<E: BlockProducts> {
     operands: E::Operands,
     /// `[row][token]` of one block.
     scores: Floats,
+    /// Of each row's scores.
+    largest: Vec<f32>,
     sums: Vec<BlockSum>,
     values: Floats,
     folded: Folded,
@@ -118,6 +121,7 @@ impl<E: BlockProducts> AttentionScratch<E> {
             turned: vec![0.0; head_dim],
             operands: E::operands(head_dim)?,
             scores: Floats::new(E::BLOCK_ROWS * BLOCK_TOKENS)?,
+            largest: vec![0.0; E::BLOCK_ROWS],
             sums: vec![BlockSum::EMPTY; E::BLOCK_ROWS],
             values: Floats::new(E::BLOCK_ROWS * width)?,
             folded: Folded::new(E::BLOCK_ROWS, width),
@@ -133,6 +137,8 @@ struct Queries<'a, E: BlockProducts> {
     /// The segment's first row in the step, and its position.
     first_row: usize,
     first_position: usize,
+    /// Query heads per KV head. Small numbers, whose division is fast.
+    group: u32,
     item: &'a ItemRows,
 }
 
@@ -145,16 +151,14 @@ impl<E: BlockProducts> Queries<'_, E> {
     /// Of a row of this item.
     #[inline(always)]
     fn token_and_head(&self, row: usize) -> (usize, usize) {
-        let (row, group) = (self.item.rows.start + row, self.attention.shards.group());
-        (row / group, self.kv_head * group + row % group)
+        let row = (self.item.rows.start + row) as u32;
+        ((row / self.group) as usize, self.kv_head * self.group as usize + (row % self.group) as usize)
     }
 
     /// Tokens a row of this item sees: all up to its own.
     #[inline(always)]
     fn visible(&self, row: usize) -> usize {
-        // Small numbers, whose division is fast.
-        let (row, group) = ((self.item.rows.start + row) as u32, self.attention.shards.group() as u32);
-        self.first_position + (row / group) as usize + 1
+        self.first_position + ((self.item.rows.start + row) as u32 / self.group) as usize + 1
     }
 }
 
@@ -174,12 +178,16 @@ impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
         let scale = std::f32::consts::LOG2_E / (self.queries.attention.head_dim() as f32).sqrt();
         for index in self.queries.item.blocks.clone() {
             let block = Block::new(&self.queries, index);
-            let AttentionScratch { operands, scores, sums, values, .. } = &mut *self.scratch;
+            let AttentionScratch { operands, scores, largest, sums, values, .. } = &mut *self.scratch;
             let (scores, values) = (scores.as_mut_slice(), values.as_mut_slice());
             E::scores::<L>(&block, operands, scores);
             for row in block.rows.clone() {
                 let scores = &mut scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
-                sums[row] = E::softmax::<L>(&block, operands, row, scores, scale);
+                largest[row] = E::largest::<L>(&block, operands, row, scores, scale);
+            }
+            for row in block.rows.clone() {
+                let scores = &mut scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
+                sums[row] = E::weigh::<L>(&block, operands, row, scores, (scale, largest[row]));
             }
             E::values::<L>(&block, operands, scores, values);
             for row in block.rows.clone() {
@@ -256,9 +264,10 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
         for row in 0..self.queries.rows() {
             let (token, head) = self.queries.token_and_head(row);
             let column = attention.model_head(head) * attention.head_dim();
-            let attended = &self.scratch.folded.finish::<L>(row)[..attention.head_dim()];
+            let (values, factor) = self.scratch.folded.result(row);
+            let (row, values) = (self.queries.first_row + token, &values[..attention.head_dim()]);
             // SAFETY: this row and head belong to this item alone.
-            unsafe { attention.out.put_slice::<L>(self.queries.first_row + token, column, attended) };
+            unsafe { attention.out.put_scaled::<L>(row, column, values, factor) };
         }
     }
 }

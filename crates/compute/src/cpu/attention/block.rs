@@ -24,13 +24,22 @@ pub(crate) trait BlockProducts: KvElement {
     /// Into `scores[row][token]`; those that a row does not see are anything.
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &mut [f32]);
 
+    /// The largest of a row's scores, scaled. Scores may change, but stay scores.
+    fn largest<L: Lanes>(
+        block: &Block<'_, Self>,
+        operands: &Self::Operands,
+        row: usize,
+        scores: &mut [f32],
+        scale: f32,
+    ) -> f32;
+
     /// Weights of one row from its scores.
-    fn softmax<L: Lanes>(
+    fn weigh<L: Lanes>(
         block: &Block<'_, Self>,
         operands: &mut Self::Operands,
         row: usize,
         scores: &mut [f32],
-        scale: f32,
+        scale_and_max: (f32, f32),
     ) -> BlockSum;
 
     /// Into `values[row][dimension]`. What lies in pages behind the visible tokens may be a former owner's, at worst bits

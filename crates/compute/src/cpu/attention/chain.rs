@@ -6,7 +6,7 @@ use baton_core::PAGE_TOKENS;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, softmax_block};
+use super::softmax::{BlockSum, largest_score, weigh_block};
 use crate::ComputeError;
 use crate::cpu::chain::{MAX_TILE_ROWS, Product};
 use crate::cpu::element::{Element, pair_stride};
@@ -53,14 +53,25 @@ impl BlockProducts for f32 {
     }
 
     #[inline(always)]
-    fn softmax<L: Lanes>(
+    fn largest<L: Lanes>(
+        block: &Block<'_, Self>,
+        _queries: &Floats,
+        row: usize,
+        scores: &mut [f32],
+        scale: f32,
+    ) -> f32 {
+        largest_score::<L>(scores, block.visible(row), scale)
+    }
+
+    #[inline(always)]
+    fn weigh<L: Lanes>(
         block: &Block<'_, Self>,
         _queries: &mut Floats,
         row: usize,
         scores: &mut [f32],
-        scale: f32,
+        scale_and_max: (f32, f32),
     ) -> BlockSum {
-        softmax_block::<L>(scores, block.visible(row), scale, |scores, token, weight| {
+        weigh_block::<L>(scores, block.visible(row), scale_and_max, |scores, token, weight| {
             // SAFETY: a whole vector of the block.
             unsafe { weight.store(scores.as_mut_ptr().add(token)) };
         })

@@ -7,7 +7,7 @@ use half::bf16;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, softmax_block};
+use super::softmax::{BlockSum, largest_score, weigh_block};
 use super::tile_pages::TilePages;
 use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
@@ -89,19 +89,31 @@ impl<K: TilePages> BlockProducts for K {
     }
 
     #[inline(always)]
-    fn softmax<L: Lanes>(
+    fn largest<L: Lanes>(
+        block: &Block<'_, Self>,
+        operands: &TileOperands<K::Opened>,
+        row: usize,
+        scores: &mut [f32],
+        scale: f32,
+    ) -> f32 {
+        let visible = block.visible(row);
+        K::scale_scores::<L>(&operands.opened, visible, scores);
+        largest_score::<L>(scores, visible, scale)
+    }
+
+    #[inline(always)]
+    fn weigh<L: Lanes>(
         block: &Block<'_, Self>,
         operands: &mut TileOperands<K::Opened>,
         row: usize,
         scores: &mut [f32],
-        scale: f32,
+        scale_and_max: (f32, f32),
     ) -> BlockSum {
         assert!(row < Self::BLOCK_ROWS);
         let (visible, weights) = (block.visible(row), operands.weights.as_mut_slice().as_mut_ptr());
         // SAFETY: 16 tokens of one page of a row that exists.
         let put = |token, weight: L| unsafe { bf16::put(weight, weights.add(tile_index(row, token, PAGES))) };
-        K::scale_scores::<L>(&operands.opened, visible, scores);
-        let sum = softmax_block::<L>(scores, visible, scale, |_, token, weight| {
+        let sum = weigh_block::<L>(scores, visible, scale_and_max, |_, token, weight| {
             put(token, K::weigh(&operands.opened, visible, token, weight));
         });
         for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {

@@ -14,31 +14,48 @@ impl BlockSum {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Hands 2^(scale · (score - largest)) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are
-/// not needed any more; lane i sums the weights of tokens i, i + 16, ….
+/// The largest of the first `visible` scores, scaled.
+///
+/// A pass of its own over all rows: a row's weights need not wait for it then.
 #[inline(always)]
-pub(super) fn softmax_block<L: Lanes>(
-    scores: &mut [f32],
-    visible: usize,
-    scale: f32,
-    mut put: impl FnMut(&mut [f32], usize, L),
-) -> BlockSum {
+pub(super) fn largest_score<L: Lanes>(scores: &[f32], visible: usize, scale: f32) -> f32 {
     assert!(visible > 0 && visible <= scores.len() && scores.len().is_multiple_of(LANES));
     let (whole, nothing) = (visible / LANES * LANES, L::splat(f32::NEG_INFINITY));
     // SAFETY: whole vectors inside the block.
-    let score = |scores: &[f32], token: usize| unsafe { L::load(scores.as_ptr().add(token)) };
-    let mut largest = nothing;
-    for token in (0..whole).step_by(LANES) {
-        largest = largest.max(score(scores, token));
+    let score = |token: usize| unsafe { L::load(scores.as_ptr().add(token)) };
+    // Two chains: one would wait for itself.
+    let (mut largest, mut other) = (nothing, nothing);
+    let pairs = whole / (2 * LANES) * (2 * LANES);
+    for token in (0..pairs).step_by(2 * LANES) {
+        largest = largest.max(score(token));
+        other = other.max(score(token + LANES));
+    }
+    if pairs < whole {
+        largest = largest.max(score(pairs));
     }
     if whole < visible {
-        largest = largest.max(score(scores, whole).keep_first(visible - whole, nothing));
+        other = other.max(score(whole).keep_first(visible - whole, nothing));
     }
-    let max = largest.largest() * scale;
+    largest.max(other).largest() * scale
+}
+
+/// Hands 2^(scale · score - max) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are not
+/// needed any more; lane i sums the weights of tokens i, i + 16, ….
+#[inline(always)]
+pub(super) fn weigh_block<L: Lanes>(
+    scores: &mut [f32],
+    visible: usize,
+    (scale, max): (f32, f32),
+    mut put: impl FnMut(&mut [f32], usize, L),
+) -> BlockSum {
+    assert!(visible <= scores.len() && scores.len().is_multiple_of(LANES));
+    let whole = visible / LANES * LANES;
     let (scale, less) = (L::splat(scale), L::splat(-max));
     let mut sums = L::splat(0.0);
     for token in (0..visible).step_by(LANES) {
-        let weight = math::exp2_of_negative(score(scores, token).fma(scale, less));
+        // SAFETY: a whole vector inside the block.
+        let score = unsafe { L::load(scores.as_ptr().add(token)) };
+        let weight = math::exp2_of_negative(score.fma(scale, less));
         let weight = if token < whole { weight } else { weight.keep_first(visible - token, L::splat(0.0)) };
         put(scores, token, weight);
         sums = sums.add(weight);
@@ -67,11 +84,14 @@ impl Folded {
     pub(super) fn fold<L: Lanes>(&mut self, row: usize, block: BlockSum, values: &[f32]) {
         let old = self.sums[row];
         let folded = &mut self.values[row * self.width..][..self.width];
-        assert!(values.len() == self.width);
+        assert!(values.len() == self.width && self.width.is_multiple_of(LANES));
         if old.sum == 0.0 {
             // The first one.
             self.sums[row] = block;
-            folded.copy_from_slice(values);
+            for i in (0..values.len()).step_by(LANES) {
+                // SAFETY: rows are whole vectors.
+                unsafe { L::load(values.as_ptr().add(i)).store(folded.as_mut_ptr().add(i)) };
+            }
             return;
         }
         let max = if old.max > block.max { old.max } else { block.max };
@@ -89,15 +109,9 @@ impl Folded {
         }
     }
 
-    /// The row's result.
+    /// The row's result, but for a factor.
     #[inline(always)]
-    pub(super) fn finish<L: Lanes>(&mut self, row: usize) -> &[f32] {
-        let scale = L::splat(1.0 / self.sums[row].sum);
-        let values = &mut self.values[row * self.width..][..self.width];
-        for values in values.as_chunks_mut::<LANES>().0 {
-            // SAFETY: a whole vector.
-            unsafe { L::load(values.as_ptr()).mul(scale).store(values.as_mut_ptr()) };
-        }
-        values
+    pub(super) fn result(&self, row: usize) -> (&[f32], f32) {
+        (&self.values[row * self.width..][..self.width], 1.0 / self.sums[row].sum)
     }
 }
