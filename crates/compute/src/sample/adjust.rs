@@ -58,8 +58,9 @@ impl Adjustments {
         adjustments
     }
 
-    /// `logits` has an entry for every token of the vocabulary; `outputs` tokens exist already.
-    pub(super) fn apply(&self, logits: &mut [f32], outputs: u64) {
+    /// `logits` has an entry for every token of the vocabulary; `outputs` tokens exist already. Says whether it may have
+    /// changed any.
+    pub(super) fn apply(&self, logits: &mut [f32], outputs: u64) -> bool {
         for (token, bias) in &self.bias {
             logits[token.index()] += bias;
         }
@@ -67,11 +68,13 @@ impl Adjustments {
             let logit = &mut logits[seen.token.index()];
             *logit = self.penalties.applied(*logit, seen.outputs);
         }
-        if outputs < self.min_tokens {
+        let too_early = outputs < self.min_tokens;
+        if too_early {
             for token in &self.stop_tokens {
                 logits[token.index()] = f32::NEG_INFINITY;
             }
         }
+        too_early || !self.bias.is_empty() || !self.seen.is_empty()
     }
 
     pub(super) fn generated(&mut self, token: TokenId) {

@@ -8,27 +8,27 @@ const LANES: usize = 16;
 /// The largest logit. -∞ is a token that cannot be chosen; there must be one that can, and neither NaN nor +∞.
 pub(super) fn finite_max(logits: &[f32]) -> Result<f32, NonFiniteLogits> {
     let mut max = [f32::NEG_INFINITY; LANES];
-    let mut bad = [0u32; LANES];
+    let mut good = [1u32; LANES];
     let (chunks, rest) = logits.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
             let logit = chunk[lane];
             max[lane] = if logit > max[lane] { logit } else { max[lane] };
-            bad[lane] |= not_a_logit(logit);
+            good[lane] &= is_logit(logit);
         }
     }
     for logit in rest {
         max[0] = max[0].max(*logit);
-        bad[0] |= not_a_logit(*logit);
+        good[0] &= is_logit(*logit);
     }
     let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    if max == f32::NEG_INFINITY || bad.contains(&1) { Err(NonFiniteLogits) } else { Ok(max) }
+    if max == f32::NEG_INFINITY || good.contains(&0) { Err(NonFiniteLogits) } else { Ok(max) }
 }
 
-/// 1 for NaN and +∞.
+/// 0 for NaN and +∞.
 #[inline(always)]
-fn not_a_logit(logit: f32) -> u32 {
-    u32::from(logit.is_nan() | (logit == f32::INFINITY))
+fn is_logit(logit: f32) -> u32 {
+    u32::from(logit < f32::INFINITY)
 }
 
 /// How likely a token is, relative to the most likely one.

@@ -53,14 +53,15 @@ impl SamplerState {
     }
 
     fn choose(&self, logits: &mut [f32], scratch: &mut SampleScratch) -> Result<TokenId, NonFiniteLogits> {
-        finite_max(logits)?;
+        let mut max = finite_max(logits)?;
         if self.logprobs.is_some() {
             scratch.raw.clear();
             scratch.raw.extend_from_slice(logits);
         }
-        self.adjustments.apply(logits, self.outputs);
-        // Adjusting can overflow, or mask every token.
-        let max = finite_max(logits)?;
+        if self.adjustments.apply(logits, self.outputs) {
+            // Which can overflow, or mask every token.
+            max = finite_max(logits)?;
+        }
         if self.params.temperature == 0.0 {
             return Ok(argmax(logits, max));
         }
