@@ -13,6 +13,7 @@ mod checksum;
 mod counters;
 mod error;
 mod fence;
+mod huge;
 mod inbox;
 mod layout;
 mod link;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use baton_core::PageId;
 use serde::{Deserialize, Serialize};
 
+use crate::huge::HugePages;
 use crate::layout::{KvLayout, ShardLayout};
 use crate::region::{Region, RegionAddress};
 
@@ -15,6 +16,7 @@ pub struct KvPool {
     layout: KvLayout,
     pages: u32,
     shards: Vec<Shard>,
+    pub(crate) huge: HugePages,
 }
 
 pub struct Shard {
@@ -61,7 +63,7 @@ impl KvPool {
                 Ok(Shard { layout, region, bytes_received: AtomicU64::new(0), bytes_sent: AtomicU64::new(0) })
             })
             .collect::<io::Result<_>>()?;
-        Ok(Self { layout, pages, shards })
+        Ok(Self { layout, pages, shards, huge: HugePages::default() })
     }
 
     pub fn layout(&self) -> &KvLayout {

@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 
 use serde::{Deserialize, Serialize};
 
+use crate::huge::HUGE_PAGE_BYTES;
+
 /// A mapping; unmapped on drop.
 struct Mapping {
     base: NonNull<u8>,
@@ -22,8 +24,39 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     fn of(file: &File, bytes: usize, protection: libc::c_int) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping of a file we hold open; the kernel chooses the address.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        unsafe { Self::map(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd()) }
+    }
+
+    /// At a multiple of a huge page.
+    fn aligned(file: &File, bytes: usize, protection: libc::c_int) -> io::Result<Self> {
+        // SAFETY: fresh addresses without memory behind them, of which the file gets those that it needs: a mapping that
+        // replaces another belongs to nobody else. The rest is given back.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let room = Self::map(std::ptr::null_mut(), bytes + HUGE_PAGE_BYTES, libc::PROT_NONE, flags, -1)?;
+            let before = room.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
+            let base = room.base.as_ptr().add(before);
+            let mapping = Self::map(base, bytes, protection, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd())?;
+            let room = std::mem::ManuallyDrop::new(room);
+            if before > 0 {
+                libc::munmap(room.base.as_ptr().cast(), before);
+            }
+            libc::munmap(base.add(bytes).cast(), HUGE_PAGE_BYTES - before);
+            Ok(mapping)
+        }
+    }
+
+    /// # Safety
+    /// With a fixed address, nobody uses what was mapped there.
+    unsafe fn map(
+        at: *mut u8,
+        bytes: usize,
+        protection: libc::c_int,
+        flags: libc::c_int,
+        file: libc::c_int,
+    ) -> io::Result<Self> {
+        // SAFETY: the caller's promise.
+        let base = unsafe { libc::mmap(at.cast(), bytes, protection, flags, file, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -46,9 +79,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// Zeroed, and backed by huge pages where the system grants them.
+    /// Zeroed, and backed by huge pages where the system grants them. Large ones are whole huge pages.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.max(1);
+        let large = bytes >= HUGE_PAGE_BYTES;
+        let bytes = if large { bytes.next_multiple_of(HUGE_PAGE_BYTES) } else { bytes.max(1) };
         // SAFETY: the name is a C string constant; a returned descriptor is ours alone.
         let file = unsafe {
             let fd = libc::memfd_create(c"baton-kv".as_ptr(), libc::MFD_CLOEXEC);
@@ -58,7 +92,9 @@ impl Region {
             File::from(OwnedFd::from_raw_fd(fd))
         };
         file.set_len(bytes as u64)?;
-        let mapping = Mapping::of(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let mapping =
+            if large { Mapping::aligned(&file, bytes, protection)? } else { Mapping::of(&file, bytes, protection)? };
         // SAFETY: advice on our own mapping; refusing it is harmless.
         unsafe { libc::madvise(mapping.base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
         Ok(Self { file, mapping })

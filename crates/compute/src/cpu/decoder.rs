@@ -123,6 +123,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         self.attention.cut(batch, shard_members);
+        self.kv.memory().in_use(batch.pages.iter().map(|page| page.0 + 1).max().unwrap_or(0));
         let (workspace, rows) = (&mut self.workspace, batch.rows.len());
         let step = Step {
             isa: self.isa,
