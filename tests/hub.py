@@ -1,6 +1,7 @@
 """A hub of our own: the part of Hugging Face's HTTP API that files need, with the faults that networks have."""
 import hashlib
 import json
+import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,11 +28,16 @@ class Hub:
     no_ranges: bool = False
     #: Served instead of what was promised.
     damage: dict[str, bytes] = field(default_factory=dict)
+    #: Speaks TLS where it has one.
+    tls: ssl.SSLContext | None = None
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
 
     def __enter__(self):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler(self))
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if self.tls:
+            self.server.socket = self.tls.wrap_socket(self.server.socket, server_side=True)
+        self.scheme = "https" if self.tls else "http"
+        self.url = f"{self.scheme}://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
@@ -81,7 +87,7 @@ def handler(hub: Hub):
             if len(content) < 1024:
                 return self.content(name, file, body, {"etag": f'"{git_sha1(content)}"', "x-repo-commit": commit})
             self.answer(302, b"", {
-                "location": f"http://localhost:{hub.server.server_port}/cdn/{name}/{file}", "x-repo-commit": commit,
+                "location": f"{hub.scheme}://localhost:{hub.server.server_port}/cdn/{name}/{file}", "x-repo-commit": commit,
                 "x-linked-etag": f'"{hashlib.sha256(content).hexdigest()}"', "x-linked-size": str(len(content)),
             }, body)
 

@@ -1,11 +1,13 @@
 """`baton pull` against a hub of our own: the cache layout, resume, hashes, and what people are told."""
 import hashlib
 import os
+import ssl
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+import trustme
 
 from deployment import BINARY, serve
 from hub import COMMIT, Hub, Repo, git_sha1
@@ -44,6 +46,25 @@ def test_one_file_in_the_layout_of_the_hub(hub, tmp_path):
     before = len(hub.transfers())
     assert pull(hub.url, tmp_path, "hf:org/tiny").returncode == 0
     assert len(hub.transfers()) == before
+
+
+def test_hubs_speak_tls(tmp_path):
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    trusted = tmp_path / "authorities.pem"
+    authority.cert_pem.write_to_path(trusted)
+    with Hub({"org/tiny": Repo({"tiny.gguf": WEIGHTS})}, tls=context) as hub:
+        stranger = pull(hub.url, tmp_path / "cache", "hf:org/tiny")
+        assert stranger.returncode == 1 and not blobs(tmp_path / "cache")
+        assert "certificate" in stranger.stderr and "SSL_CERT_FILE" in stranger.stderr, stranger.stderr
+        # A machine that trusts nobody by itself trusts whom browsers trust, and no more.
+        nobody = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": str(tmp_path / "none")}
+        small = pull(hub.url, tmp_path / "cache", "hf:org/tiny", **nobody)
+        assert small.returncode == 1 and "UnknownIssuer" in small.stderr, small.stderr
+        done = pull(hub.url, tmp_path / "cache", "hf:org/tiny", SSL_CERT_FILE=str(trusted))
+        assert done.returncode == 0, done.stderr
+        assert blobs(tmp_path / "cache") == [hashlib.sha256(WEIGHTS).hexdigest()]
 
 
 def test_a_directory_of_safetensors_is_pulled_and_served(tmp_path, monkeypatch):

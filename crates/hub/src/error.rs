@@ -56,6 +56,9 @@ impl HubError {
             Self::NotAllowed { with_token: true, endpoint, .. } => {
                 format!("does the account of HF_TOKEN have access? its terms are accepted at {endpoint}")
             }
+            Self::Unreachable { problem, .. } if problem.contains("certificate") => {
+                "SSL_CERT_FILE names a file with the authorities to trust".to_owned()
+            }
             Self::Unreachable { .. } => "is this machine online? HF_ENDPOINT names another server".to_owned(),
             Self::Ambiguous { repo, files } => {
                 format!("say which: baton pull hf:{repo}:{}", files.first().map_or("file", String::as_str))
