@@ -1,11 +1,13 @@
 """Engines that are listed, started by hand, shared by routers, on other hosts, lost and found again."""
 import os
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +200,23 @@ def test_engines_on_another_host_are_attached_to(tmp_path, story):
                 run("ip", "-n", name, "link", "set", "baton-b", "up")
                 eventually(lambda: by_engine(baton, "baton_engine_up")["decode-0"] == 1, "it is found again")
                 assert told(baton, requests) == expected
+
+
+def test_two_deployments_do_not_choose_the_same_cores(tmp_path):
+    def dealt(deployment) -> list[str]:
+        return re.findall(r"--cpus=(\S+)", " ".join(map(deployment.engine_name, deployment.engine_pids())))
+
+    def free() -> list[str]:
+        """Deployments of other tests may have some."""
+        taken = re.findall(r"@baton-core-(\d+)$", Path("/proc/net/unix").read_text(), re.MULTILINE)
+        return [str(cpu) for cpu in sorted(os.sched_getaffinity(0)) if str(cpu) not in taken]
+
+    at_first = free()
+    with ExitStack() as deployments:
+        for cpu in at_first[:2]:
+            one = serve(tmp_path, "--prefill", "0", "--decode", "1", "--threads", "1")
+            assert dealt(deployments.enter_context(one)) == [cpu]
+        # By default it would take all cores.
+        with serve(tmp_path, "--prefill", "0", "--decode", "1") as whole:
+            assert dealt(whole) == [] and "another deployment" in whole.log.read_text()
+    assert free() == at_first

@@ -14,6 +14,11 @@ pub(crate) struct CpuList(Vec<usize>);
 const MAX_CPU: usize = 8191;
 
 impl CpuList {
+    /// `None` of none. Each is named once.
+    pub(crate) fn of(cpus: Vec<usize>) -> Option<Self> {
+        (!cpus.is_empty()).then_some(Self(cpus))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

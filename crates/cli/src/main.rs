@@ -9,6 +9,7 @@ mod byte_size;
 mod card;
 mod config;
 mod config_file;
+mod core_claims;
 mod cpu_list;
 mod deploy;
 mod doctor;

@@ -9,6 +9,7 @@ use baton_protocol::Secret;
 
 use crate::config::{RouterConfig, check, engine_size};
 use crate::config_file;
+use crate::core_claims::CoreClaims;
 use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
 use crate::failure::Failure;
 use crate::machine;
@@ -50,13 +51,14 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         auth: !secret.is_none(),
         options: options.engine,
     };
+    let cores = own.cores(&screen)?;
     let mut context_tokens = own.decoder.max_context;
     let (mut engines, mut started) = (Vec::new(), 0);
     for (seat, place) in topology.engines.into_iter().zip(places) {
         let origin = match place {
             Place::Elsewhere(endpoint) => Origin::Attached(endpoint),
             Place::Here(listen) => {
-                let size = own.size(&seat)?.with_own_cores(started, own.number, machine::cpus());
+                let size = own.size(&seat)?.with_own_cores(started, own.number, cores.as_ref().map(CoreClaims::cpus));
                 started += 1;
                 context_tokens = context_tokens.min(size.context_tokens(&own.decoder));
                 Origin::Spawned(own.arguments(&seat, listen, &size))
@@ -126,8 +128,26 @@ struct OwnEngines {
 }
 
 impl OwnEngines {
+    /// For all of them, where nobody said which. Without enough that are free, threads run wherever the system puts them.
+    fn cores(&self, screen: &Screen) -> Result<Option<CoreClaims>, Failure> {
+        if self.number == 0 || self.mock.is_some() || self.options.cpus.is_some() {
+            return Ok(None);
+        }
+        let wanted = self.number * self.size_with(self.options.tp)?.threads;
+        let Some(all) = machine::cpus().filter(|all| all.len() >= wanted) else { return Ok(None) };
+        let claims = CoreClaims::take(&all, wanted);
+        if claims.is_none() {
+            screen.print("another deployment has cores of its own here: threads run wherever the system puts them");
+        }
+        Ok(claims)
+    }
+
     fn size(&self, seat: &Seat) -> Result<EngineSize, Failure> {
-        let options = EngineOptions { tp: seat.shards.or(self.options.tp), ..self.options.clone() };
+        self.size_with(seat.shards.or(self.options.tp))
+    }
+
+    fn size_with(&self, tp: Option<usize>) -> Result<EngineSize, Failure> {
+        let options = EngineOptions { tp, ..self.options.clone() };
         engine_size(&options, &self.decoder, self.machine, self.number)
     }
 

@@ -72,8 +72,8 @@ impl EngineSize {
     }
 
     /// One of several engines on this machine: with cores of its own where there are enough for all.
-    pub(crate) fn with_own_cores(self, which: usize, engines: usize, all: Option<CpuList>) -> Self {
-        let own = self.cpus.clone().or(all).and_then(|cpus| cpus.share(which, engines, self.threads));
+    pub(crate) fn with_own_cores(self, which: usize, engines: usize, all: Option<&CpuList>) -> Self {
+        let own = self.cpus.as_ref().or(all).and_then(|cpus| cpus.share(which, engines, self.threads));
         Self { cpus: own.or(self.cpus), ..self }
     }
 
@@ -171,7 +171,7 @@ mod tests {
         ] {
             let options = EngineOptions { threads, cpus: cpus.and_then(list), ..EngineOptions::default() };
             for (which, expected) in expected.into_iter().enumerate() {
-                let size = decide(options.clone(), 1024, 2).with_own_cores(which, 2, list(all));
+                let size = decide(options.clone(), 1024, 2).with_own_cores(which, 2, list(all).as_ref());
                 assert_eq!(size.cpus, list(expected), "engine {which}: {options:?}");
             }
         }
