@@ -33,19 +33,21 @@ pub(crate) enum Output<'a, E: Arithmetic> {
     Gated(Waiting<'a, E>),
 }
 
-/// How a product is cut into items, in every shard.
+/// How a product is cut into items, in every shard. Who has done its own queue helps others.
 ///
 /// ```text
-///            panels
-///   rows   | 0 | 1 | 2 |    queue 0: a member's own rows pass through all phases in its caches,
-///          | 0 | 1 | 2 |    queue 1: and who has done its own helps others
+///   many rows          panels
+///                    | 0 | 1 | 2 |      queue 0: a member's own rows pass through all phases in its caches
+///                    | 0 | 1 | 2 |      queue 1
+///
+///   few              | 0 | 1 | 0 | 1 |  queues 0 and 1: what a member asks for beyond its item is its next one
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     row_block: usize,
     panel_block: usize,
     row_blocks: usize,
-    /// Row block b is in queue b % queues.
+    /// Row block b is in queue b % queues; of a single one, each has a range of panels.
     pub(crate) queues: usize,
 }
 
@@ -63,7 +65,11 @@ impl Cut {
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
-        let queues = if shards > 1 { 1 } else { row_blocks.clamp(1, members) };
+        let queues = match row_blocks {
+            _ if shards > 1 => 1,
+            ..=1 => members.max(1),
+            _ => row_blocks.min(members),
+        };
         Self { row_block, panel_block, row_blocks, queues }
     }
 
@@ -72,13 +78,25 @@ impl Cut {
     }
 
     fn items(&self, panels: usize, queue: usize) -> usize {
+        if self.row_blocks <= 1 {
+            return self.own_panel_blocks(panels, queue).len();
+        }
         (self.row_blocks + self.queues - 1 - queue) / self.queues * self.panel_blocks(panels)
     }
 
     /// The (row block, panel block) of an item: those of the same rows follow each other.
     fn place(&self, panels: usize, queue: usize, item: usize) -> (usize, usize) {
+        if self.row_blocks <= 1 {
+            return (0, self.own_panel_blocks(panels, queue).start + item);
+        }
         let panel_blocks = self.panel_blocks(panels);
         (queue + item / panel_blocks * self.queues, item % panel_blocks)
+    }
+
+    /// Of a single row block.
+    fn own_panel_blocks(&self, panels: usize, queue: usize) -> Range<usize> {
+        let panel_blocks = self.panel_blocks(panels);
+        queue * panel_blocks / self.queues..(queue + 1) * panel_blocks / self.queues
     }
 }
 
