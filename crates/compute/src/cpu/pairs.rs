@@ -32,8 +32,6 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
 pub(crate) const SLICE_BLOCKS: usize = 64;
-/// Of many rows: panels of so many blocks stay in the first-level cache while the rows pass by.
-const NEAR_BLOCKS: usize = 8;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
@@ -87,27 +85,23 @@ impl Arithmetic for bf16 {
         }
         let deep = blocks > SLICE_BLOCKS;
         let panel_step = if deep { SLICED_PANELS } else { PRODUCT_PANELS };
-        let near_blocks = if item.rows.len() > PRODUCT_ROWS { NEAR_BLOCKS } else { SLICE_BLOCKS };
         for first in item.panels.clone().step_by(panel_step) {
             let panels = first..item.panels.end.min(first + panel_step);
             for slice in (0..blocks).step_by(SLICE_BLOCKS) {
                 let slice = slice..blocks.min(slice + SLICE_BLOCKS);
                 for panel in panels.clone().step_by(PRODUCT_PANELS) {
                     let panels = panel..panels.end.min(panel + PRODUCT_PANELS);
-                    for near in slice.clone().step_by(near_blocks) {
-                        let near = near..slice.end.min(near + near_blocks);
-                        for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
-                            let product = row / PRODUCT_ROWS;
-                            let waiting = if deep {
-                                product * SLICED_PANELS / PRODUCT_PANELS + (panel - first) / PRODUCT_PANELS
-                            } else {
-                                product
-                            };
-                            let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
-                            // SAFETY: `left` has all blocks of whole tiles of rows.
-                            let a = unsafe { left.add(tile_index(row, 0, blocks)) };
-                            multiply::<L>(item, a, rows, panels.clone(), near.clone(), product, packed.sums(waiting));
-                        }
+                    for row in (0..item.rows.len()).step_by(PRODUCT_ROWS) {
+                        let product = row / PRODUCT_ROWS;
+                        let waiting = if deep {
+                            product * SLICED_PANELS / PRODUCT_PANELS + (panel - first) / PRODUCT_PANELS
+                        } else {
+                            0
+                        };
+                        let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
+                        // SAFETY: `left` has all blocks of whole tiles of rows.
+                        let a = unsafe { left.add(tile_index(row, 0, blocks)) };
+                        multiply::<L>(item, a, rows, panels.clone(), slice.clone(), product, packed.sums(waiting));
                     }
                 }
             }

@@ -16,6 +16,7 @@ mod random;
 mod ranking;
 mod softmax;
 mod state;
+mod wide;
 
 pub use logprobs::token_logprobs;
 pub use state::SamplerState;

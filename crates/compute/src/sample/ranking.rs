@@ -2,8 +2,12 @@
 
 use baton_core::TokenId;
 
+use super::wide::wide;
+
 /// Sorted first; then four times as many.
 const FIRST_SORTED: usize = 64;
+/// Looked at before the tokens in them are.
+const CHUNK: usize = 64;
 
 /// ```text
 ///   keys: | sorted | above the floor, unsorted |        not in keys: what lies below the floor
@@ -25,7 +29,7 @@ impl<'a> Ranking<'a> {
     /// `floor` is a guess at how far down anybody will look: what lies below is collected when they do.
     pub(super) fn new(logits: &'a [f32], floor: f32, keys: &'a mut Vec<u64>) -> Self {
         keys.clear();
-        collect(keys, logits, |logit| logit >= floor);
+        collect_likely(keys, logits, floor);
         Self { logits, keys, sorted: 0, floor }
     }
 
@@ -34,8 +38,7 @@ impl<'a> Ranking<'a> {
             if self.sorted < self.keys.len() {
                 self.sort_more();
             } else if self.keys.len() < self.logits.len() {
-                let floor = self.floor;
-                collect(self.keys, self.logits, |logit| logit < floor);
+                collect_unlikely(self.keys, self.logits, self.floor);
             } else {
                 return None;
             }
@@ -54,15 +57,45 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The lowest token whose logit is `max`.
-pub(super) fn argmax(logits: &[f32], max: f32) -> TokenId {
-    TokenId(logits.iter().position(|logit| *logit == max).unwrap_or(0) as u32)
+wide! {
+    /// The lowest token whose logit is `max`.
+    pub(super) fn argmax(logits: &[f32], max: f32) -> TokenId {
+        let mut first = 0;
+        for chunk in logits.chunks(CHUNK) {
+            let mut found = 0;
+            for &logit in chunk {
+                found |= u32::from(logit == max);
+            }
+            if found != 0 {
+                first += chunk.iter().position(|logit| *logit == max).unwrap_or(0);
+                return TokenId(first as u32);
+            }
+            first += chunk.len();
+        }
+        TokenId(0)
+    }
 }
 
-fn collect(keys: &mut Vec<u64>, logits: &[f32], wanted: impl Fn(f32) -> bool) {
-    keys.extend(
-        logits.iter().enumerate().filter(|(_, logit)| wanted(**logit)).map(|(token, logit)| key(token as u32, *logit)),
-    );
+wide! {
+    /// Those of at least `floor`.
+    fn collect_likely(keys: &mut Vec<u64>, logits: &[f32], floor: f32) -> () {
+        for (index, chunk) in logits.chunks(CHUNK).enumerate() {
+            let mut found = 0;
+            for &logit in chunk {
+                found |= u32::from(logit >= floor);
+            }
+            // Mostly none.
+            if found != 0 {
+                let likely = chunk.iter().enumerate().filter(|(_, logit)| **logit >= floor);
+                keys.extend(likely.map(|(i, logit)| key((index * CHUNK + i) as u32, *logit)));
+            }
+        }
+    }
+}
+
+fn collect_unlikely(keys: &mut Vec<u64>, logits: &[f32], floor: f32) {
+    let unlikely = logits.iter().enumerate().filter(|(_, logit)| **logit < floor);
+    keys.extend(unlikely.map(|(token, logit)| key(token as u32, *logit)));
 }
 
 /// Ascending keys are descending logits, then ascending tokens.

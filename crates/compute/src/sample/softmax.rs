@@ -1,28 +1,31 @@
 //! Passes over a whole vocabulary: the largest logit, exponentials and their sum.
 
+use super::wide::wide;
 use crate::NonFiniteLogits;
 
 /// Independent partial results, so that the loops vectorise. Part of the result: the order of the sum depends on it.
 const LANES: usize = 16;
 
-/// The largest logit. -∞ is a token that cannot be chosen; there must be one that can, and neither NaN nor +∞.
-pub(super) fn finite_max(logits: &[f32]) -> Result<f32, NonFiniteLogits> {
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut good = [1u32; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            let logit = chunk[lane];
-            max[lane] = if logit > max[lane] { logit } else { max[lane] };
-            good[lane] &= is_logit(logit);
+wide! {
+    /// The largest logit. -∞ is a token that cannot be chosen; there must be one that can, and neither NaN nor +∞.
+    pub(super) fn finite_max(logits: &[f32]) -> Result<f32, NonFiniteLogits> {
+        let mut max = [f32::NEG_INFINITY; LANES];
+        let mut good = [1u32; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                let logit = chunk[lane];
+                max[lane] = if logit > max[lane] { logit } else { max[lane] };
+                good[lane] &= is_logit(logit);
+            }
         }
+        for logit in rest {
+            max[0] = max[0].max(*logit);
+            good[0] &= is_logit(*logit);
+        }
+        let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        if max == f32::NEG_INFINITY || good.contains(&0) { Err(NonFiniteLogits) } else { Ok(max) }
     }
-    for logit in rest {
-        max[0] = max[0].max(*logit);
-        good[0] &= is_logit(*logit);
-    }
-    let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    if max == f32::NEG_INFINITY || good.contains(&0) { Err(NonFiniteLogits) } else { Ok(max) }
 }
 
 /// 0 for NaN and +∞.
@@ -37,23 +40,25 @@ pub(super) fn weight(logit: f32, max: f32, temperature: f32) -> f32 {
     exp((logit - max) / temperature)
 }
 
-/// The sum of all weights.
-pub(super) fn total_weight(logits: &[f32], max: f32, temperature: f32) -> f64 {
-    let mut sums = [0.0f64; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        let mut weights = [0.0; LANES];
-        for lane in 0..LANES {
-            weights[lane] = weight(chunk[lane], max, temperature);
+wide! {
+    /// The sum of all weights.
+    pub(super) fn total_weight(logits: &[f32], max: f32, temperature: f32) -> f64 {
+        let mut sums = [0.0f64; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
+        for chunk in chunks {
+            let mut weights = [0.0; LANES];
+            for lane in 0..LANES {
+                weights[lane] = weight(chunk[lane], max, temperature);
+            }
+            for lane in 0..LANES {
+                sums[lane] += f64::from(weights[lane]);
+            }
         }
-        for lane in 0..LANES {
-            sums[lane] += f64::from(weights[lane]);
+        for logit in rest {
+            sums[0] += f64::from(weight(*logit, max, temperature));
         }
+        sums.into_iter().sum()
     }
-    for logit in rest {
-        sums[0] += f64::from(weight(*logit, max, temperature));
-    }
-    sums.into_iter().sum()
 }
 
 /// eˣ for x ≤ 0, to about one unit in the last place; 0 where the result would be subnormal. exp(0) is exactly 1.
