@@ -172,6 +172,11 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn is_gated(&self) -> bool {
+        matches!(self.gemm.y, Output::Gated(_))
+    }
+
     /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
     #[inline(always)]
     pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
@@ -196,7 +201,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         biased: impl Fn(L, usize) -> L,
     ) {
         let (width, first) = (panels.len() * LANES, self.weights.first_column);
-        assert!(width <= stride && sums.len() >= (rows.len() - 1) * stride + width);
+        assert!(width <= stride && (rows.is_empty() || sums.len() >= (rows.len() - 1) * stride + width));
         // SAFETY: whole vectors inside the sums.
         let sums = |row: usize, i: usize| biased(unsafe { L::load(sums.as_ptr().add(row * stride + i)) }, i);
         // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist.

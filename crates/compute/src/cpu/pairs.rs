@@ -38,6 +38,8 @@ const ITEM_ELEMENTS: usize = 512 << 10;
 const MAX_ITEM_ROWS: usize = 512;
 /// Products that ask for one panel between them.
 const AHEAD_PARTS: usize = TILE / AHEAD;
+/// In which a product is computed while another is finished: 4 rows each.
+const PARTS: usize = 8;
 /// Panels whose sums wait for the next slice of k.
 const SLICED_PANELS: usize = 32;
 
@@ -85,6 +87,7 @@ impl Arithmetic for bf16 {
         }
         let deep = blocks > SLICE_BLOCKS;
         let panel_step = if deep { SLICED_PANELS } else { PRODUCT_PANELS };
+        let mut before = None;
         for first in item.panels.clone().step_by(panel_step) {
             let panels = first..item.panels.end.min(first + panel_step);
             for slice in (0..blocks).step_by(SLICE_BLOCKS) {
@@ -96,33 +99,57 @@ impl Arithmetic for bf16 {
                         let waiting = if deep {
                             product * SLICED_PANELS / PRODUCT_PANELS + (panel - first) / PRODUCT_PANELS
                         } else {
-                            0
+                            product % 2
                         };
                         let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
                         // SAFETY: `left` has all blocks of whole tiles of rows.
                         let a = unsafe { left.add(tile_index(row, 0, blocks)) };
-                        multiply::<L>(item, a, rows, panels.clone(), slice.clone(), product, packed.sums(waiting));
+                        let sums = Sums { rows, panels: panels.clone(), c: packed.sums(waiting).as_mut_ptr() };
+                        before = multiply::<L>(item, a, sums, slice.clone(), product, before);
                     }
                 }
             }
         }
+        if let Some(before) = before {
+            before.finish::<L>(item, 0..before.rows.len());
+        }
     }
 }
 
-/// One product: some rows and panels, over some blocks of k; the last ones finish the sums.
+/// Of one product.
+struct Sums {
+    rows: Range<usize>,
+    panels: Range<usize>,
+    c: *mut f32,
+}
+
+impl Sums {
+    /// Of some of its rows.
+    #[inline(always)]
+    fn finish<L: Lanes>(&self, item: &GemmItem<'_, bf16>, some: Range<usize>) {
+        const STRIDE: usize = PRODUCT_PANELS * LANES;
+        let rows = self.rows.start + some.start..self.rows.start + some.end;
+        // SAFETY: a member's own sums of a whole product, which nobody writes before they are finished.
+        let sums = unsafe { std::slice::from_raw_parts(self.c.add(some.start * STRIDE), some.len() * STRIDE) };
+        item.finish::<L>(rows, self.panels.clone(), sums, STRIDE);
+    }
+}
+
+/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or, where that is much work, by
+/// the next product, while that one waits for memory.
 #[inline(always)]
 fn multiply<L: Lanes>(
     item: &GemmItem<'_, bf16>,
     left: *const bf16,
-    rows: Range<usize>,
-    panels: Range<usize>,
+    sums: Sums,
     blocks: Range<usize>,
     product: usize,
-    sums: &mut [f32],
-) {
+    before: Option<Sums>,
+) -> Option<Sums> {
     let matrix = &item.weights.matrix;
     let all_blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
     let is_last = blocks.end == all_blocks;
+    let (rows, panels) = (&sums.rows, &sums.panels);
     if is_last {
         item.prefetch::<L>(rows.clone(), panels.clone());
     }
@@ -132,7 +159,7 @@ fn multiply<L: Lanes>(
         .then(|| matrix.panel(next).wrapping_add(blocks.start * TILE + part * blocks.len() * AHEAD));
     // SAFETY: inside the rows, and inside the panel.
     let (a, b) = unsafe { (left.add(blocks.start * TILE), matrix.panel(panels.start).add(blocks.start * TILE)) };
-    L::call(PairsProduct {
+    let of_blocks = PairsProduct {
         rows: rows.len(),
         panels: panels.len(),
         pairs: blocks.len() * BLOCK_DEPTH / 2,
@@ -142,11 +169,26 @@ fn multiply<L: Lanes>(
         b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
         b_panel_stride: matrix.panel_stride(),
         ahead,
-        c: sums.as_mut_ptr(),
+        c: sums.c,
         c_stride: PRODUCT_PANELS * LANES,
         resume: blocks.start > 0,
-    });
-    if is_last {
-        item.finish::<L>(rows, panels, sums, PRODUCT_PANELS * LANES);
+    };
+    #[cfg(target_arch = "x86_64")]
+    if L::TILES && item.is_gated() && rows.len() > TILE_ROWS && panels.len() == PRODUCT_PANELS {
+        of_blocks.in_parts(PARTS, |part| {
+            if let Some(before) = &before {
+                let all = before.rows.len();
+                before.finish::<L>(item, all * part / PARTS..all * (part + 1) / PARTS);
+            }
+        });
+        return is_last.then_some(sums);
     }
+    if let Some(before) = before {
+        before.finish::<L>(item, 0..before.rows.len());
+    }
+    L::call(of_blocks);
+    if is_last {
+        sums.finish::<L>(item, 0..sums.rows.len());
+    }
+    None
 }

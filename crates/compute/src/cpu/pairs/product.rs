@@ -124,16 +124,7 @@ impl PairsProduct {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn tiles<const ROWS: usize, const COLUMNS: usize>(&self, rights: &[*const bf16], offset: usize) {
-        let mut operands = Operands {
-            left: self.a,
-            left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
-            right: self.b,
-            right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
-            right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
-            blocks: self.pairs / BLOCK_PAIRS,
-            ahead: self.ahead.unwrap_or(self.b),
-            ahead_bytes: if self.ahead.is_some() { AHEAD * size_of::<bf16>() } else { 0 },
-        };
+        let mut operands = self.operands();
         let c_bytes = self.c_stride * size_of::<f32>();
         // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
         unsafe {
@@ -144,6 +135,47 @@ impl PairsProduct {
                 operands.left = operands.left.add(operands.blocks * TILE);
             }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
+        }
+    }
+
+    /// Of two tiles of rows and two panels, whole blocks, where there are tiles: `meanwhile` is called after each of `parts`
+    /// parts, for work that needs none.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn in_parts(&self, parts: usize, mut meanwhile: impl FnMut(usize)) {
+        let (c_bytes, whole) = (self.c_stride * size_of::<f32>(), self.operands());
+        // SAFETY: as in `tiles`; a part's operands lie inside of the whole's.
+        unsafe {
+            tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
+            for part in 0..parts {
+                let (first, end) = (whole.blocks * part / parts, whole.blocks * (part + 1) / parts);
+                if first < end {
+                    tiles::add::<2, 2>(&Operands {
+                        left: whole.left.add(first * TILE),
+                        right: whole.right.add(first * BLOCK_PAIRS * self.b_pair_stride),
+                        blocks: end - first,
+                        ahead: whole.ahead.wrapping_byte_add(first * whole.ahead_bytes),
+                        ..whole
+                    });
+                }
+                meanwhile(part);
+            }
+            tiles::end::<2, 2>(self.c, c_bytes);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn operands(&self) -> Operands {
+        Operands {
+            left: self.a,
+            left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
+            right: self.b,
+            right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
+            right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
+            blocks: self.pairs / BLOCK_PAIRS,
+            ahead: self.ahead.unwrap_or(self.b),
+            ahead_bytes: if self.ahead.is_some() { AHEAD * size_of::<bf16>() } else { 0 },
         }
     }
 
