@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
+use crate::layout::ShardLayout;
 use crate::pool::{KvPool, Shard};
 
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -36,53 +37,65 @@ impl KvPool {
     /// Pages below `end` are in use. What that makes worth moving is moved in the background, while steps go on: nobody sees
     /// other bytes, but who touches memory on its way waits for it.
     pub fn in_use(self: &Arc<Self>, end: u32) {
-        let (huge, end) = (&self.huge, end.min(self.pages()));
-        if end <= huge.used.load(Ordering::Relaxed) {
-            return;
-        }
-        huge.used.store(end, Ordering::Relaxed);
-        // A page here and there moves no chunk.
-        let worth_it = end.saturating_sub(huge.moved.load(Ordering::Relaxed)) >= self.half_chunk_pages();
-        if worth_it && !huge.at_work.swap(true, Ordering::Acquire) {
-            let pool = Arc::clone(self);
-            // Without a thread pages stay small.
-            let _ = std::thread::Builder::new().name("baton-kv-huge".to_owned()).spawn(move || pool.move_used());
+        let huge = &self.huge;
+        if end > huge.used.load(Ordering::Relaxed) {
+            huge.used.store(end.min(self.pages()), Ordering::SeqCst);
+            self.move_if_worth_it();
         }
     }
 
-    fn half_chunk_pages(&self) -> u32 {
+    fn move_if_worth_it(self: &Arc<Self>) {
+        let huge = &self.huge;
+        if !self.is_worth_it() || huge.at_work.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let pool = Arc::clone(self);
+        let started = std::thread::Builder::new().name("baton-kv-huge".to_owned()).spawn(move || {
+            pool.move_used();
+            pool.huge.at_work.store(false, Ordering::SeqCst);
+            // Whoever found it at work has left the rest to it.
+            pool.move_if_worth_it();
+        });
+        if started.is_err() {
+            // Pages stay small for now.
+            huge.at_work.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// A page here and there moves no chunk.
+    fn is_worth_it(&self) -> bool {
         let block_bytes = self.shards().first().map_or(1, |shard| shard.layout.block_bytes());
-        (HUGE_PAGE_BYTES / 2 / block_bytes.max(1)).max(1) as u32
+        let half_chunk_pages = (HUGE_PAGE_BYTES / 2 / block_bytes.max(1)).max(1) as u32;
+        let (used, moved) = (self.huge.used.load(Ordering::SeqCst), self.huge.moved.load(Ordering::SeqCst));
+        used.saturating_sub(moved) >= half_chunk_pages
     }
 
     fn move_used(&self) {
         let huge = &self.huge;
-        let pages = huge.moved.load(Ordering::Relaxed)..huge.used.load(Ordering::Relaxed);
-        let moved = self.shards().iter().try_for_each(|shard| shard.move_chunks(&pages));
+        let pages = huge.moved.load(Ordering::SeqCst)..huge.used.load(Ordering::SeqCst);
+        let moved = self.shards().iter().try_for_each(|shard| {
+            middles(&shard.layout, &pages)
+                .filter(|middle| middle + HUGE_PAGE_BYTES / 2 <= shard.region.bytes())
+                .try_for_each(|middle| shard.move_chunk(middle))
+        });
         // A kernel that refuses once would refuse again.
-        huge.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::Relaxed);
-        huge.at_work.store(false, Ordering::Release);
+        huge.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::SeqCst);
     }
 }
 
-impl Shard {
-    /// Those whose middle lies in these pages of a layer. Every chunk has one middle, so it is moved once.
-    fn move_chunks(&self, pages: &Range<u32>) -> io::Result<()> {
-        let (block, layer_bytes) = (self.layout.block_bytes(), self.layout.pages as usize * self.layout.block_bytes());
-        for layer in 0..self.layout.kv.layers as usize {
-            let bytes = |page: u32| layer * layer_bytes + page as usize * block;
-            let first = bytes(pages.start).saturating_sub(HUGE_PAGE_BYTES / 2).div_ceil(HUGE_PAGE_BYTES);
-            for chunk in first.. {
-                let middle = chunk * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2;
-                if middle >= bytes(pages.end) || middle + HUGE_PAGE_BYTES / 2 > self.region.bytes() {
-                    break;
-                }
-                self.move_chunk(middle)?;
-            }
-        }
-        Ok(())
-    }
+/// Middles of the chunks that have them in these pages, of any layer. A chunk has one middle, so it is moved once.
+fn middles(layout: &ShardLayout, pages: &Range<u32>) -> impl Iterator<Item = usize> {
+    const HALF: usize = HUGE_PAGE_BYTES / 2;
+    let (block, layer_bytes) = (layout.block_bytes(), layout.pages as usize * layout.block_bytes());
+    let (first, end) = (pages.start as usize * block, pages.end as usize * block);
+    (0..layout.kv.layers as usize).flat_map(move |layer| {
+        let (first, end) = (layer * layer_bytes + first, layer * layer_bytes + end);
+        let chunk = first.saturating_sub(HALF).div_ceil(HUGE_PAGE_BYTES);
+        (chunk * HUGE_PAGE_BYTES + HALF..end).step_by(HUGE_PAGE_BYTES)
+    })
+}
 
+impl Shard {
     fn move_chunk(&self, middle: usize) -> io::Result<()> {
         // SAFETY: a chunk inside of the region, which begins at a multiple of its size. The byte is only looked at, so that
         // there is something to move; what the chunk holds stays the same to everyone.
@@ -119,47 +132,31 @@ mod tests {
     }
 
     #[test]
-    fn every_chunk_is_moved_once_and_none_that_is_not_used() {
-        let (pool, used) = (pool(200), 150);
-        let shard = &pool.shards()[0];
-        let block = shard.layout.block_bytes();
-        let middles = |pages: Range<u32>| -> Vec<usize> {
-            let chunks = 0..shard.region.bytes() / HUGE_PAGE_BYTES;
-            let middle = |chunk| chunk * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2;
-            let in_pages = |at: &usize| at / block < 3 * 200 && pages.contains(&((at / block % 200) as u32));
-            chunks.map(middle).filter(in_pages).collect()
+    fn chunks_are_moved_once_and_only_when_their_middle_is_in_use() {
+        let pool = pool(200);
+        let layout = &pool.shards()[0].layout;
+        let in_pages = |at: usize, pages: &Range<u32>| {
+            let block = at / layout.block_bytes();
+            block < 3 * 200 && pages.contains(&((block % 200) as u32))
         };
-        assert_eq!(middles(0..used).len(), middles(0..70).len() + middles(70..used).len());
-        assert!(middles(0..used).len() >= 6 && middles(0..200).len() > middles(0..used).len());
-        // Resident memory is what was moved.
-        pool.in_use(70);
-        wait(&pool, 70);
-        pool.in_use(used);
-        wait(&pool, used);
-        if pool.huge.moved.load(Ordering::Relaxed) == u32::MAX {
-            println!("this kernel moves nothing");
-            return;
+        for pages in [0..0, 0..1, 0..31, 0..32, 0..33, 31..32, 70..150, 0..150, 0..200, 199..200] {
+            let all = (0..layout.bytes().div_ceil(HUGE_PAGE_BYTES)).map(|i| i * HUGE_PAGE_BYTES + HUGE_PAGE_BYTES / 2);
+            let expected: Vec<usize> = all.filter(|middle| in_pages(*middle, &pages)).collect();
+            assert_eq!(middles(layout, &pages).collect::<Vec<_>>(), expected, "{pages:?}");
         }
-        assert_eq!(resident_bytes(shard), middles(0..used).len() * HUGE_PAGE_BYTES);
     }
 
-    fn wait(pool: &KvPool, moved: u32) {
+    #[test]
+    fn what_came_into_use_while_others_moved_is_moved_too() {
+        let pool = pool(200);
+        for end in 1..=150 {
+            pool.in_use(end);
+        }
         let deadline = Instant::now() + Duration::from_secs(20);
-        while pool.huge.moved.load(Ordering::Relaxed) < moved {
+        while pool.is_worth_it() || pool.huge.at_work.load(Ordering::SeqCst) {
             assert!(Instant::now() < deadline, "chunks were not moved");
             std::thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    fn resident_bytes(shard: &Shard) -> usize {
-        let pages = shard.region.bytes() / 4096;
-        let mut resident = vec![0u8; pages];
-        // SAFETY: asks about our own mapping; the vector has a byte per page.
-        let result = unsafe {
-            libc::mincore(shard.region.base().as_ptr().cast(), shard.region.bytes(), resident.as_mut_ptr().cast())
-        };
-        assert_eq!(result, 0);
-        resident.iter().filter(|flags| **flags & 1 == 1).count() * 4096
     }
 
     #[test]
