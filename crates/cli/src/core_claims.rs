@@ -1,7 +1,7 @@
 //! Which cores belong to which deployment on this machine, so that two do not choose the same ones.
 //!
-//! A claim is an abstract socket's name: there is one of each per machine, nothing lies on a disk, and it ends with its
-//! process, however that ends.
+//! A claim is an abstract socket's name: there is one of each, nothing lies on a disk, and it ends with its process, however
+//! that ends. Containers with a network of their own do not see each other's.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,8 +9,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::cpu_list::CpuList;
 
+const PREFIX: &str = "baton-core";
+
 /// Ours as long as it lives.
 pub(crate) struct CoreClaims {
+    /// Some may be others', where they were named.
     cpus: CpuList,
     #[expect(dead_code, reason = "held, not used")]
     names: Vec<UnixDatagram>,
@@ -19,12 +22,23 @@ pub(crate) struct CoreClaims {
 impl CoreClaims {
     /// The first `wanted` of `all` that nobody else has; `None` where there are not so many.
     pub(crate) fn take(all: &CpuList, wanted: usize) -> Option<Self> {
-        Self::take_named(all, wanted, "baton-core")
+        Self::take_named(all, wanted, PREFIX)
+    }
+
+    /// Those that somebody asked for, whoever else has them.
+    pub(crate) fn hold(named: &CpuList) -> Self {
+        let names = named.as_slice().iter().filter_map(|cpu| claim(PREFIX, *cpu).ok().flatten()).collect();
+        Self { cpus: named.clone(), names }
     }
 
     fn take_named(all: &CpuList, wanted: usize, prefix: &str) -> Option<Self> {
-        let free = all.as_slice().iter().filter_map(|cpu| Some((*cpu, claim(&format!("{prefix}-{cpu}")).ok()?)));
+        // Where there are no such names, nobody has claimed anything.
+        let free = all.as_slice().iter().filter_map(|cpu| match claim(prefix, *cpu) {
+            Ok(name) => Some((*cpu, name)),
+            Err(Taken) => None,
+        });
         let (cpus, names): (Vec<_>, Vec<_>) = free.take(wanted).unzip();
+        let names = names.into_iter().flatten().collect();
         if cpus.len() < wanted { None } else { Some(Self { cpus: CpuList::of(cpus)?, names }) }
     }
 
@@ -33,8 +47,16 @@ impl CoreClaims {
     }
 }
 
-fn claim(name: &str) -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)
+struct Taken;
+
+/// `None` where the system knows no such names.
+fn claim(prefix: &str, cpu: usize) -> Result<Option<UnixDatagram>, Taken> {
+    let name = SocketAddr::from_abstract_name(format!("{prefix}-{cpu}"));
+    match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
+        Ok(name) => Ok(Some(name)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Taken),
+        Err(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]

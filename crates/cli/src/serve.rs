@@ -130,14 +130,19 @@ struct OwnEngines {
 impl OwnEngines {
     /// For all of them, where nobody said which. Without enough that are free, threads run wherever the system puts them.
     fn cores(&self, screen: &Screen) -> Result<Option<CoreClaims>, Failure> {
-        if self.number == 0 || self.mock.is_some() || self.options.cpus.is_some() {
+        if self.number == 0 || self.mock.is_some() {
             return Ok(None);
         }
-        let wanted = self.number * self.size_with(self.options.tp)?.threads;
-        let Some(all) = machine::cpus().filter(|all| all.len() >= wanted) else { return Ok(None) };
+        if let Some(named) = &self.options.cpus {
+            return Ok(Some(CoreClaims::hold(named)));
+        }
+        let wanted = self.number * self.size_with(None)?.threads;
+        // More cores than this process may keep busy are shared with others that we know nothing of.
+        let all = machine::cpus().filter(|all| all.len() >= wanted && all.len() == self.machine.cores);
+        let Some(all) = all else { return Ok(None) };
         let claims = CoreClaims::take(&all, wanted);
         if claims.is_none() {
-            screen.print("another deployment has cores of its own here: threads run wherever the system puts them");
+            screen.print("another deployment has cores of its own here: threads run wherever the system puts them\n");
         }
         Ok(claims)
     }

@@ -13,15 +13,17 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::layout::ShardLayout;
 use crate::pool::{KvPool, Shard};
 
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Since Linux 6.1.
+/// Since Linux 6.1, and 5.14.
 const MADV_COLLAPSE: libc::c_int = 25;
+const MADV_POPULATE_READ: libc::c_int = 22;
+const SMALL_PAGE_BYTES: usize = 4096;
 
 /// How much of a pool has been in use, and been moved.
 #[derive(Default)]
@@ -51,6 +53,7 @@ impl KvPool {
         }
         let pool = Arc::clone(self);
         let started = std::thread::Builder::new().name("baton-kv-huge".to_owned()).spawn(move || {
+            run_anywhere();
             pool.move_used();
             pool.huge.at_work.store(false, Ordering::SeqCst);
             // Whoever found it at work has left the rest to it.
@@ -78,8 +81,18 @@ impl KvPool {
                 .filter(|middle| middle + HUGE_PAGE_BYTES / 2 <= shard.region.bytes())
                 .try_for_each(|middle| shard.move_chunk(middle))
         });
-        // A kernel that refuses once would refuse again.
+        // An older kernel, or no memory in such pieces: to go on asking would cost more than it gives.
         huge.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::SeqCst);
+    }
+}
+
+/// Whoever starts this thread may be bound to a core that steps need.
+fn run_anywhere() {
+    // SAFETY: any bits are a set of cores; the kernel leaves out those that this process may not use.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut all));
+        libc::sched_setaffinity(0, size_of_val(&all), &raw const all);
     }
 }
 
@@ -97,11 +110,11 @@ fn middles(layout: &ShardLayout, pages: &Range<u32>) -> impl Iterator<Item = usi
 
 impl Shard {
     fn move_chunk(&self, middle: usize) -> io::Result<()> {
-        // SAFETY: a chunk inside of the region, which begins at a multiple of its size. The byte is only looked at, so that
-        // there is something to move; what the chunk holds stays the same to everyone.
+        // SAFETY: a chunk inside of the region, which begins at a multiple of its size. A page in its middle must exist for
+        // there to be something to move; what the chunk holds stays the same to everyone.
         let result = unsafe {
             let middle = self.region.base().as_ptr().add(middle);
-            AtomicU8::from_ptr(middle).load(Ordering::Relaxed);
+            libc::madvise(middle.cast(), SMALL_PAGE_BYTES, MADV_POPULATE_READ);
             libc::madvise(middle.sub(HUGE_PAGE_BYTES / 2).cast(), HUGE_PAGE_BYTES, MADV_COLLAPSE)
         };
         if result == 0 {
@@ -109,7 +122,7 @@ impl Shard {
         }
         match io::Error::last_os_error() {
             // Somebody held a page just then: the chunk stays as it is.
-            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
             error => Err(error),
         }
     }

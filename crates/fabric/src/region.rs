@@ -67,7 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `of`, and it is unmapped once.
+        // SAFETY: this is a mapping of ours, and it is unmapped once.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

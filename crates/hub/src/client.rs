@@ -170,9 +170,10 @@ impl Client {
     }
 }
 
-/// Whom this machine trusts; or, since small containers trust nobody, whom browsers do.
+/// Whom this machine trusts; or, since small containers trust nobody and nobody said otherwise, whom browsers do.
 fn authorities() -> RootCerts {
-    let none = rustls_native_certs::load_native_certs().certs.is_empty();
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
+    let none = !named && rustls_native_certs::load_native_certs().certs.is_empty();
     if none { RootCerts::WebPki } else { RootCerts::PlatformVerifier }
 }
 

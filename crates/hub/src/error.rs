@@ -56,7 +56,9 @@ impl HubError {
             Self::NotAllowed { with_token: true, endpoint, .. } => {
                 format!("does the account of HF_TOKEN have access? its terms are accepted at {endpoint}")
             }
-            Self::Unreachable { problem, .. } if problem.contains("certificate") => {
+            Self::Unreachable { problem, .. }
+                if problem.contains("UnknownIssuer") || problem.contains("CA certificates") =>
+            {
                 "SSL_CERT_FILE names a file with the authorities to trust".to_owned()
             }
             Self::Unreachable { .. } => "is this machine online? HF_ENDPOINT names another server".to_owned(),

@@ -40,7 +40,7 @@ pub(crate) enum Output<'a, E: Arithmetic> {
 ///                    | 0 | 1 | 2 |      queue 0: a member's own rows pass through all phases in its caches
 ///                    | 0 | 1 | 2 |      queue 1
 ///
-///   few              | 0 | 1 | 0 | 1 |  queues 0 and 1: what a member asks for beyond its item is its next one
+///   few              | 0 | 1 || 0 | 1 |  queues 0 and 1: what a member asks for beyond its item is its next one
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
@@ -67,7 +67,7 @@ impl Cut {
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
         let queues = match row_blocks {
             _ if shards > 1 => 1,
-            ..=1 => members.max(1),
+            1 => members.max(1),
             _ => row_blocks.min(members),
         };
         Self { row_block, panel_block, row_blocks, queues }
@@ -78,7 +78,7 @@ impl Cut {
     }
 
     fn items(&self, panels: usize, queue: usize) -> usize {
-        if self.row_blocks <= 1 {
+        if self.row_blocks == 1 {
             return self.own_panel_blocks(panels, queue).len();
         }
         (self.row_blocks + self.queues - 1 - queue) / self.queues * self.panel_blocks(panels)
@@ -86,7 +86,7 @@ impl Cut {
 
     /// The (row block, panel block) of an item: those of the same rows follow each other.
     fn place(&self, panels: usize, queue: usize, item: usize) -> (usize, usize) {
-        if self.row_blocks <= 1 {
+        if self.row_blocks == 1 {
             return (0, self.own_panel_blocks(panels, queue).start + item);
         }
         let panel_blocks = self.panel_blocks(panels);
@@ -172,6 +172,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn is_gated(&self) -> bool {
         matches!(self.gemm.y, Output::Gated(_))

@@ -39,6 +39,7 @@ const MAX_ITEM_ROWS: usize = 512;
 /// Products that ask for one panel between them.
 const AHEAD_PARTS: usize = TILE / AHEAD;
 /// In which a product is computed while another is finished: 4 rows each.
+#[cfg(target_arch = "x86_64")]
 const PARTS: usize = 8;
 /// Panels whose sums wait for the next slice of k.
 const SLICED_PANELS: usize = 32;
@@ -99,12 +100,13 @@ impl Arithmetic for bf16 {
                         let waiting = if deep {
                             product * SLICED_PANELS / PRODUCT_PANELS + (panel - first) / PRODUCT_PANELS
                         } else {
-                            product % 2
+                            // Tiles are stored when what lies here has been finished.
+                            0
                         };
                         let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
                         // SAFETY: `left` has all blocks of whole tiles of rows.
                         let a = unsafe { left.add(tile_index(row, 0, blocks)) };
-                        let sums = Sums { rows, panels: panels.clone(), c: packed.sums(waiting).as_mut_ptr() };
+                        let sums = Sums { rows, panels: panels.clone(), c: packed.sums(waiting) };
                         before = multiply::<L>(item, a, sums, slice.clone(), product, before);
                     }
                 }

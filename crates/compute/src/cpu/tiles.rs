@@ -104,8 +104,8 @@ pub(crate) struct Operands {
     /// From 16 columns to the next 16.
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
-    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart. Of four cache lines two are named: the
-    /// machine fetches their neighbours by itself, and lines on their way leave fewer places for the tiles' own.
+    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart. Of four cache lines the first two
+    /// are named: the machine goes on by itself, and lines on their way leave fewer places for the tiles' own.
     pub(crate) ahead: *const bf16,
     pub(crate) ahead_bytes: usize,
 }

@@ -103,12 +103,15 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_lowest_of_the_best() {
-        let table: [(&[f32], u32); 5] = [
+        let mut long = [1.0; 200];
+        (long[133], long[170]) = (3.0, 3.0);
+        let table: [(&[f32], u32); 6] = [
             (&[1.0, 3.0, 2.0], 1),
             (&[1.0, 3.0, 3.0], 1),
             (&[-0.0, 0.0], 0),
             (&[f32::NEG_INFINITY, -5.0], 1),
             (&[2.0; 40], 0),
+            (&long, 133),
         ];
         for (logits, token) in table {
             assert_eq!(run(&spec(SamplingParams::greedy()), logits, 1), ids([token]), "{logits:?}");

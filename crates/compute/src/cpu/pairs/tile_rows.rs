@@ -72,8 +72,11 @@ impl TileRows {
         tiles.as_ptr()
     }
 
+    /// Of one product. Pointers from earlier calls stay good.
     #[inline(always)]
-    pub(super) fn sums(&mut self, product: usize) -> &mut [f32] {
-        &mut self.sums.as_mut_slice()[product * PRODUCT_SUMS..][..PRODUCT_SUMS]
+    pub(super) fn sums(&mut self, product: usize) -> *mut f32 {
+        assert!((product + 1) * PRODUCT_SUMS <= self.sums.as_slice().len());
+        // SAFETY: inside the buffer.
+        unsafe { self.sums.as_mut_ptr().add(product * PRODUCT_SUMS) }
     }
 }

@@ -6,7 +6,7 @@ use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::runner::{Sequence, Setup, run_alone, step};
-use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
+use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{Backend, CpuBackend, Isa, KvDtype, StorageDtype};
 
@@ -82,6 +82,14 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, kv_dtype: Kv
 fn however_it_is_computed() {
     for (name, spec, kv_dtype) in specs() {
         check_all_ways(name, Arc::new(TinyModel::new(spec)), kv_dtype, LEN, true);
+    }
+}
+
+#[test]
+fn however_deep_it_is() {
+    for spec in deep_specs() {
+        let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
+        check_all_ways(&name, Arc::new(TinyModel::new(spec)), KvDtype::Auto, 110, true);
     }
 }
 

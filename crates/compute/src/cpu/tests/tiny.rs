@@ -61,6 +61,15 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
+/// Deeper than one slice of a product, which is 2048: into the gates, and out of them.
+pub(super) fn deep_specs() -> [DecoderSpec; 2] {
+    let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };
+    [
+        DecoderSpec { hidden: 2090, ffn: 80, vocab: 40, ..narrow.clone() },
+        DecoderSpec { hidden: 80, ffn: 4200, vocab: 40, ..narrow },
+    ]
+}
+
 /// Sizes that every block type can have.
 pub(super) fn block_spec() -> DecoderSpec {
     DecoderSpec { hidden: 256, heads: 4, kv_heads: 2, head_dim: 32, ffn: 512, ..wide_group_spec(Dtype::Q4_1) }
