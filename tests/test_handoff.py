@@ -88,6 +88,20 @@ VICTIMS = [
 ]
 
 
+def when_busy(pair, sign: str, pid: int, what: signal.Signals) -> threading.Thread:
+    """Sends a signal to an engine as soon as a counter moves."""
+    before = pair.metric(sign)
+
+    def wait_and_send():
+        while pair.metric(sign) == before:
+            time.sleep(0.002)
+        os.kill(pid, what)
+
+    thread = threading.Thread(target=wait_and_send)
+    thread.start()
+    return thread
+
+
 @pytest.mark.parametrize("victim, sign, proof", VICTIMS, ids=[row[0] for row in VICTIMS])
 def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victim, sign, proof):
     prompts = workload.prompts(single.tokens)
@@ -95,15 +109,7 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victi
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
     with serve(tmp_path) as pair:
         (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
-        before = pair.metric(sign)
-
-        def kill_when_busy():
-            while pair.metric(sign) == before:
-                time.sleep(0.002)
-            os.kill(pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill_when_busy)
-        killer.start()
+        killer = when_busy(pair, sign, pid, signal.SIGKILL)
         answers = workload.run(pair.url, requests, concurrent=True)
         killer.join()
         assert [answer["choices"] for answer in answers] == expected
@@ -119,8 +125,7 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     # In small steps, so that the stop comes before all is sent.
     with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32") as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
-        stop = threading.Timer(0.15, os.kill, (pid, signal.SIGSTOP))
-        stop.start()
+        stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
         answers = workload.run(pair.url, requests, concurrent=True)
         stop.join()
         assert [answer["choices"] for answer in answers] == expected
