@@ -128,7 +128,8 @@ struct OwnEngines {
 }
 
 impl OwnEngines {
-    /// For all of them, where nobody said which. Without enough that are free, threads run wherever the system puts them.
+    /// For all of them: those that were named, or free ones. Where there are too few, threads run wherever the system puts
+    /// them.
     fn cores(&self, screen: &Screen) -> Result<Option<CoreClaims>, Failure> {
         if self.number == 0 || self.mock.is_some() {
             return Ok(None);
