@@ -115,6 +115,14 @@ def test_same_bytes_all_in_flight(tmp_path, reference, columns, row):
             assert received > 0, "nothing was handed over"
 
 
+@pytest.mark.parametrize("prefill", ["0", "1"], ids=["single", "1p1d"])
+def test_same_bytes_with_weights_in_12_bits(tmp_path, reference, prefill):
+    requests, alone = reference
+    with serve(tmp_path, "--prefill", prefill, "--decode", "1", "--weights", "compact") as baton:
+        for index, answer in enumerate(workload.run(baton.url, requests, concurrent=True, arrival_seed=3)):
+            assert content(answer) == alone[index], f"prompt of {workload.LENGTHS[index]} tokens"
+
+
 @pytest.mark.parametrize("columns, rows", [(WHOLE, WHOLE_ROWS), (APART, APART_ROWS)], ids=["whole", "apart"])
 def test_the_table_has_every_pair(columns, rows):
     for one, other in combinations(range(len(columns)), 2):

@@ -60,6 +60,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
         tp: size.tp,
         dtype: size.dtype.storage(),
         kv_dtype: size.kv_dtype.storage(),
+        weights: size.weights.form(),
         kv_pages: size.kv_pages,
         max_step_tokens: size.step_tokens,
         max_slots: size.max_slots,

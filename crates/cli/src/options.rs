@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use baton_compute::{KvDtype, StorageDtype};
+use baton_compute::{KvDtype, StorageDtype, WeightForm};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -70,6 +70,10 @@ pub(crate) struct EngineOptions {
     /// What KV is stored as [default: auto]
     #[arg(long, value_name = "TYPE")]
     pub(crate) kv_dtype: Option<KvDtypeOption>,
+
+    /// How bf16 weights lie in memory; answers are the same [default: auto]
+    #[arg(long, value_name = "FORM")]
+    pub(crate) weights: Option<WeightsOption>,
 
     /// KV pages of each engine, 32 tokens each [default: for 64 full contexts, but at most a quarter of the memory]
     #[arg(long, value_name = "N", conflicts_with = "kv_memory")]
@@ -231,6 +235,36 @@ impl KvDtypeOption {
     }
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WeightsOption {
+    /// Compact from 512 MiB of weights on; plain on prefill engines that `baton serve` starts
+    #[default]
+    Auto,
+    /// 16 bits each: prompts are computed a little faster
+    Plain,
+    /// 12 bits each, without loss: less memory, and faster decoding
+    Compact,
+}
+
+impl WeightsOption {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Plain => "plain",
+            Self::Compact => "compact",
+        }
+    }
+
+    pub(crate) fn form(self) -> WeightForm {
+        match self {
+            Self::Auto => WeightForm::Auto,
+            Self::Plain => WeightForm::Plain,
+            Self::Compact => WeightForm::Compact,
+        }
+    }
+}
+
 impl ServeOptions {
     /// What is missing here is taken from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
@@ -256,6 +290,7 @@ impl EngineOptions {
             tp: self.tp.or(other.tp),
             dtype: self.dtype.or(other.dtype),
             kv_dtype: self.kv_dtype.or(other.kv_dtype),
+            weights: self.weights.or(other.weights),
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },
             kv_memory: if sized { self.kv_memory } else { other.kv_memory },
             step_tokens: self.step_tokens.or(other.step_tokens),

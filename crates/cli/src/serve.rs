@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask, is_on_this_machine};
 use baton_model::{DEFAULT_MODEL, DecoderSpec};
 use baton_protocol::Secret;
+use baton_router::Role;
 
 use crate::config::{RouterConfig, check, engine_size};
 use crate::config_file;
@@ -149,7 +150,8 @@ impl OwnEngines {
     }
 
     fn size(&self, seat: &Seat) -> Result<EngineSize, Failure> {
-        self.size_with(seat.shards.or(self.options.tp))
+        let size = self.size_with(seat.shards.or(self.options.tp))?;
+        Ok(if seat.role == Role::Prefill { size.for_prompts() } else { size })
     }
 
     fn size_with(&self, tp: Option<usize>) -> Result<EngineSize, Failure> {

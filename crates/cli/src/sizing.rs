@@ -7,7 +7,7 @@ use baton_model::DecoderSpec;
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;
 use crate::failure::Failure;
-use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption};
+use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption, WeightsOption};
 
 /// Full contexts the KV pool holds, memory permitting.
 const CONTEXTS: usize = 64;
@@ -26,6 +26,7 @@ pub(crate) struct EngineSize {
     pub(crate) tp: usize,
     pub(crate) dtype: DtypeOption,
     pub(crate) kv_dtype: KvDtypeOption,
+    pub(crate) weights: WeightsOption,
     pub(crate) kv_pages: usize,
     pub(crate) step_tokens: usize,
     pub(crate) fabric: FabricMode,
@@ -63,6 +64,7 @@ impl EngineSize {
             tp,
             dtype,
             kv_dtype,
+            weights: options.weights.unwrap_or_default(),
             kv_pages,
             step_tokens: options.step_tokens.unwrap_or(512),
             fabric: options.fabric.unwrap_or_default(),
@@ -75,6 +77,12 @@ impl EngineSize {
     pub(crate) fn with_own_cores(self, which: usize, engines: usize, all: Option<&CpuList>) -> Self {
         let own = self.cpus.as_ref().or(all).and_then(|cpus| cpus.share(which, engines, self.threads));
         Self { cpus: own.or(self.cpus), ..self }
+    }
+
+    /// One that computes prompts for others: many rows share each read of the weights, so smaller ones gain nothing.
+    pub(crate) fn for_prompts(self) -> Self {
+        let weights = if self.weights == WeightsOption::Auto { WeightsOption::Plain } else { self.weights };
+        Self { weights, ..self }
     }
 
     /// The longest sequence such an engine can hold.
@@ -90,6 +98,7 @@ impl EngineSize {
             format!("--tp={}", self.tp),
             format!("--dtype={}", self.dtype.name()),
             format!("--kv-dtype={}", self.kv_dtype.name()),
+            format!("--weights={}", self.weights.name()),
             format!("--kv-pages={}", self.kv_pages),
             format!("--step-tokens={}", self.step_tokens),
             format!("--fabric={}", self.fabric.name()),
@@ -174,6 +183,16 @@ mod tests {
                 let size = decide(options.clone(), 1024, 2).with_own_cores(which, 2, list(all).as_ref());
                 assert_eq!(size.cpus, list(expected), "engine {which}: {options:?}");
             }
+        }
+    }
+
+    #[test]
+    fn weights_of_prefill_engines_are_plain_unless_told_otherwise() {
+        use WeightsOption::{Auto, Compact, Plain};
+        for (weights, for_prompts) in [(None, Plain), (Some(Auto), Plain), (Some(Compact), Compact)] {
+            let size = decide(EngineOptions { weights, ..EngineOptions::default() }, 1024, 2);
+            assert_eq!(size.weights, weights.unwrap_or(Auto));
+            assert_eq!(size.for_prompts().weights, for_prompts, "{weights:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use baton_compute::{
     Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype,
+    StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{Model, ModelSource};
@@ -55,6 +55,7 @@ fn write_logprobs(
         tp: 1,
         dtype,
         kv_dtype,
+        weights: WeightForm::Auto,
         kv_pages: pages,
         max_step_tokens: STEP_TOKENS,
         max_slots: 1,

@@ -8,6 +8,8 @@ mod arithmetic;
 mod attention;
 mod batch;
 mod chain;
+mod chunks;
+mod compact;
 pub(crate) mod decoder;
 mod element;
 mod entry;
@@ -49,7 +51,7 @@ use baton_model::{DecoderSpec, Model, Part, TensorView};
 use half::bf16;
 
 pub use self::isa::Isa;
-pub use self::storage::{KvDtype, StorageDtype, kv_layout};
+pub use self::storage::{KvDtype, StorageDtype, WeightForm, kv_layout};
 pub use self::weights::Progress;
 
 use self::batch::Batch;
@@ -70,6 +72,7 @@ pub struct CpuOptions {
     pub tp: usize,
     pub dtype: StorageDtype,
     pub kv_dtype: KvDtype,
+    pub weights: WeightForm,
     pub kv_pages: usize,
     pub max_step_tokens: usize,
     pub max_slots: usize,
@@ -132,7 +135,12 @@ impl CpuBackend {
         let team = Team::with_shards(options.threads, shards.count)?;
         let threads = team.size();
         let context = spec.max_context.min(options.kv_pages.saturating_mul(PAGE_TOKENS));
-        let sizes = DecoderSizes { pages: options.kv_pages, context, max_rows: options.max_step_tokens };
+        let sizes = DecoderSizes {
+            pages: options.kv_pages,
+            context,
+            max_rows: options.max_step_tokens,
+            weights: options.weights,
+        };
         let weights_id = weights.weights_id();
         let storage = Storage::decide(&spec, options.dtype, options.kv_dtype)
             .ok_or_else(|| ComputeError::Load("weights stored as f32 have KV in f32, and no other".to_owned()))?;

@@ -20,7 +20,7 @@ use self::work::Shape;
 use crate::cpu::decoder::PhaseClock;
 use crate::{
     Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput,
-    SlotId, StepOutput, StepPlan, StorageDtype,
+    SlotId, StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 
 /// A backend whose steps are measured.
@@ -60,17 +60,24 @@ impl StepTime {
 
 impl Steps {
     /// One layer of a Llama with 1B parameters, stored as bf16, with random weights.
-    pub fn random_layer(threads: usize, limits: StepLimits) -> Result<Self, ComputeError> {
+    pub fn random_layer(threads: usize, limits: StepLimits, weights: WeightForm) -> Result<Self, ComputeError> {
         let layer = RandomLayer::llama_1b(limits.context);
         let spec = layer.spec.clone();
-        let options = options(threads, 1, limits);
+        let options = CpuOptions { weights, ..options(threads, 1, limits) };
         Self::new(CpuBackend::from_weights(Arc::new(layer), options, &mut |_| {})?, &spec, limits)
     }
 
     /// All of a model.
-    pub fn model(model: Arc<Model>, threads: usize, tp: usize, limits: StepLimits) -> Result<Self, ComputeError> {
+    pub fn model(
+        model: Arc<Model>,
+        threads: usize,
+        tp: usize,
+        limits: StepLimits,
+        weights: WeightForm,
+    ) -> Result<Self, ComputeError> {
         let spec = model.spec.clone();
-        Self::new(CpuBackend::load(model, options(threads, tp, limits), &mut |_| {})?, &spec, limits)
+        let options = CpuOptions { weights, ..options(threads, tp, limits) };
+        Self::new(CpuBackend::load(model, options, &mut |_| {})?, &spec, limits)
     }
 
     fn new(backend: CpuBackend, spec: &DecoderSpec, limits: StepLimits) -> Result<Self, ComputeError> {
@@ -145,6 +152,7 @@ fn options(threads: usize, tp: usize, limits: StepLimits) -> CpuOptions {
         tp,
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
+        weights: WeightForm::Auto,
         kv_pages: (limits.batch * pages_of(limits.context)).max(limits.tokens.div_ceil(PAGE_TOKENS)),
         max_step_tokens: limits.tokens.max(limits.batch),
         max_slots: limits.batch.max(1),
@@ -182,7 +190,7 @@ mod tests {
     #[test]
     fn phases_are_the_step() {
         let limits = StepLimits { tokens: 16, batch: 2, context: 64 };
-        let mut steps = Steps::random_layer(2, limits).unwrap();
+        let mut steps = Steps::random_layer(2, limits, WeightForm::Auto).unwrap();
         for step in [steps.prefill(16).unwrap(), steps.decode(2, 64).unwrap()] {
             let phases: Duration = step.phases.iter().map(|&(_, time, _)| time).sum();
             assert!(phases <= step.whole && phases > step.whole / 2, "{step:?}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_compute::{
     Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype,
+    StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
@@ -64,6 +64,7 @@ fn decoding_allocates_nothing() {
         tp: 1,
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
+        weights: WeightForm::Compact,
         kv_pages: 2 * SEQUENCES,
         max_step_tokens: SEQUENCES * PROMPT_TOKENS,
         max_slots: SEQUENCES,

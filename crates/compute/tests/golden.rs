@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use baton_compute::{
     Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype,
+    StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId, TokenLogprobs};
 use baton_model::{Model, ModelSource};
@@ -100,6 +100,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
         tp: 1,
         dtype,
         kv_dtype,
+        weights: WeightForm::Auto,
         kv_pages: pages,
         max_step_tokens: tokens.len(),
         max_slots: 1,

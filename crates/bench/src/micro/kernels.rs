@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use baton_compute::measure::{Norms, Phase, StepLimits, StepTime, Steps, Work};
-use baton_compute::{Ceilings, ComputeError};
+use baton_compute::{Ceilings, ComputeError, WeightForm};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
@@ -24,7 +24,9 @@ const DRAM: &str = "DRAM read";
 const COPY: &str = "copy of 8 MiB";
 
 pub(super) struct Kernels {
-    steps: Steps,
+    /// With weights as an engine for prompts has them, and as one for decoding.
+    prefill: Steps,
+    decode: Steps,
     norms: Norms,
     ceilings: Ceilings,
     pub(super) section: Section,
@@ -53,13 +55,15 @@ struct Best {
 
 impl Kernels {
     pub(super) fn new(threads: usize) -> Result<Self, BenchError> {
-        let steps = Steps::random_layer(threads, LIMITS).map_err(failed)?;
+        let steps = |weights| Steps::random_layer(threads, LIMITS, weights).map_err(failed);
+        let (prefill, decode) = (steps(WeightForm::Plain)?, steps(WeightForm::Compact)?);
         let title = format!(
-            "kernels: one layer of a 1B Llama in bf16, {CONTEXT} tokens of context; {}, {threads} threads",
-            steps.isa()
+            "kernels: one layer of a 1B Llama in bf16 (decode: in 12 bits), {CONTEXT} tokens of context; {}, {threads} threads",
+            prefill.isa()
         );
         let mut kernels = Self {
-            steps,
+            prefill,
+            decode,
             norms: Norms::new(threads, PROMPT, HIDDEN).map_err(failed)?,
             ceilings: Ceilings::new(threads, None, DRAM_BYTES).map_err(failed)?,
             section: Section::new("kernels", String::new(), COLUMNS),
@@ -79,7 +83,7 @@ impl Kernels {
             match case {
                 Case::Prefill => {
                     let best = self.best()?;
-                    let step = self.steps.prefill(PROMPT)?;
+                    let step = self.prefill.prefill(PROMPT)?;
                     self.add_steps(name, &[(step, best)]);
                 }
                 Case::Decode { batch, steps } => {
@@ -87,7 +91,7 @@ impl Kernels {
                     for _ in 0..steps {
                         // Reads what no cache holds, so the weights are in none afterwards: as in a model of many layers.
                         let best = self.best()?;
-                        taken.push((self.steps.decode(batch, CONTEXT)?, best));
+                        taken.push((self.decode.decode(batch, CONTEXT)?, best));
                     }
                     self.add_steps(name, &taken);
                 }

@@ -25,6 +25,7 @@ use super::kv::{Evening, KvPool, KvShape};
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
+use super::storage::WeightForm;
 use super::team::{Member, Team};
 use super::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
 use super::workspace::Workspace;
@@ -87,6 +88,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) pages: usize,
     pub(crate) context: usize,
     pub(crate) max_rows: usize,
+    pub(crate) weights: WeightForm,
 }
 
 impl<K: BlockProducts> Decoder<K> {
@@ -105,7 +107,13 @@ impl<K: BlockProducts> Decoder<K> {
         Ok(Self {
             isa,
             embedding: EmbeddingTable::new(source)?,
-            weights: DecoderWeights::load(&**source, shards, &mut team, progress)?,
+            weights: DecoderWeights::load(
+                &**source,
+                shards,
+                |bytes| sizes.weights.is_compact(bytes, isa),
+                &mut team,
+                progress,
+            )?,
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
             kv: KvPool::new(shape, shards.count)?,
             evening: K::EVENED.then(|| Evening::of(&**source)).transpose()?,

@@ -16,7 +16,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     const NAME: &'static str;
     /// Panels of a matrix are filled up with zeros to a multiple of so many k.
     const DEPTH_STEP: usize;
-    /// Whether matrices may be kept as [cells](super::quant).
+    /// Whether matrices may be kept as [cells](super::quant), or [compact](super::compact).
     const CELLS: bool;
     /// The order of a KV page in terms of the fabric.
     const PAGE_ORDER: PageOrder;
@@ -24,6 +24,8 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// Of a weight; what steps compute is rounded in [`Lanes`].
     fn from_f32(x: f32) -> Self;
     fn to_le_bytes(self, bytes: &mut Vec<u8>);
+    /// `None` if they are something else.
+    fn as_bf16(elements: &[Self]) -> Option<&[bf16]>;
 
     /// One token's K: column `token` of as many k as the head has dimensions.
     ///
@@ -61,6 +63,10 @@ impl Element for f32 {
         bytes.extend_from_slice(&f32::to_le_bytes(self));
     }
 
+    fn as_bf16(_elements: &[Self]) -> Option<&[bf16]> {
+        None
+    }
+
     #[inline(always)]
     unsafe fn store_column<L: Lanes>(head: &[f32], to: *mut Self, column: usize, width: usize) {
         for (k, &value) in head.iter().enumerate() {
@@ -94,6 +100,10 @@ impl Element for bf16 {
 
     fn to_le_bytes(self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&bf16::to_le_bytes(self));
+    }
+
+    fn as_bf16(elements: &[Self]) -> Option<&[bf16]> {
+        Some(elements)
     }
 
     #[inline(always)]

@@ -237,19 +237,6 @@ impl<E: Arithmetic> GemmItem<'_, E> {
             }
         }
     }
-
-    /// Asks for the memory that `finish` will write.
-    #[inline(always)]
-    pub(crate) fn prefetch<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) {
-        if let Output::Store { y, stride } | Output::AddTo { y, stride } = &self.gemm.y {
-            let column = self.weights.first_column + panels.start * LANES;
-            for row in rows {
-                for i in (0..panels.len() * LANES).step_by(LANES) {
-                    L::prefetch_to_write(y.as_ptr().wrapping_add(row * stride + column + i).cast());
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -40,6 +40,8 @@ pub(crate) trait Lanes: Copy {
     const TILES: bool = false;
     /// Whether look-ups of 16-bit words are instructions (AVX-512 BW).
     const WORD_TABLES: bool = false;
+    /// Bytes that are looked up in tables of sixteen by one instruction; 0 where there is none.
+    const TABLE_BYTES: usize = 0;
 
     fn splat(x: f32) -> Self;
 
@@ -138,12 +140,6 @@ pub(crate) trait Lanes: Copy {
 
     /// Asks for a cache line; any address will do.
     fn prefetch(p: *const u8);
-
-    /// Asks for a cache line that will be written.
-    #[inline(always)]
-    fn prefetch_to_write(p: *const u8) {
-        Self::prefetch(p);
-    }
 
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;

@@ -32,5 +32,5 @@ mod row_sums;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
-pub(crate) use self::cells::{CellArena, Cells};
+pub(crate) use self::cells::Cells;
 pub(crate) use self::multiply::multiply;

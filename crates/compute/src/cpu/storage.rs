@@ -4,6 +4,7 @@ use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
 use half::bf16;
 
+use super::isa::Isa;
 use super::kv::KvElement;
 use super::lanes::padded;
 
@@ -23,6 +24,32 @@ pub enum KvDtype {
     Bf16,
     /// Codes with a scale for each token and head: about half the memory of bf16.
     Int8,
+}
+
+/// How weights of bf16 lie in memory. Neither changes a bit of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightForm {
+    /// Compact where weights are so many that decoding waits for memory.
+    #[default]
+    Auto,
+    /// As they are multiplied: what many rows want.
+    Plain,
+    /// In 12 bits, [without loss](super::compact): what few rows want.
+    Compact,
+}
+
+impl WeightForm {
+    /// Fewer stay in caches, or nearly so.
+    const LEAST_COMPACT_BYTES: usize = 512 << 20;
+
+    /// For weights of so many bytes.
+    pub(crate) fn is_compact(self, bytes: usize, isa: Isa) -> bool {
+        match self {
+            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa != Isa::Portable,
+            Self::Plain => false,
+            Self::Compact => true,
+        }
+    }
 }
 
 /// All decided.
@@ -86,6 +113,20 @@ mod tests {
             (Dtype::Q4_1, StorageDtype::Auto, KvDtype::Int8, Some(Storage::Bf16WithInt8Kv)),
         ] {
             assert_eq!(Storage::decide(&odd_spec(checkpoint), dtype, kv), expected, "{checkpoint:?} {dtype:?} {kv:?}");
+        }
+    }
+
+    #[test]
+    fn many_weights_are_compact_where_it_helps() {
+        let best = Isa::available()[0];
+        for (form, mib, isa, expected) in [
+            (WeightForm::Auto, 511, best, false),
+            (WeightForm::Auto, 512, best, best != Isa::Portable),
+            (WeightForm::Auto, 4096, Isa::Portable, false),
+            (WeightForm::Plain, 4096, best, false),
+            (WeightForm::Compact, 1, Isa::Portable, true),
+        ] {
+            assert_eq!(form.is_compact(mib << 20, isa), expected, "{form:?}, {mib} MiB, {isa}");
         }
     }
 

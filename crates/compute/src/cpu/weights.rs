@@ -95,15 +95,19 @@ impl Shapes {
 }
 
 impl<E: Element> DecoderWeights<E> {
+    /// `compact` is asked once, for weights of so many bytes.
     pub(crate) fn load(
         weights: &dyn Weights,
         shards: Shards,
+        compact: impl Fn(usize) -> bool,
         team: &mut Team,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
-        let arenas = (0..shards.count).map(|shard| Arena::new(shapes.elements::<E>(spec.layers, &shards, shard)));
+        let elements = (0..shards.count).map(|shard| shapes.elements::<E>(spec.layers, &shards, shard));
+        let compact = compact(elements.clone().sum::<usize>() * size_of::<E>());
+        let arenas = elements.map(|elements| Arena::new(elements, compact));
         let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };

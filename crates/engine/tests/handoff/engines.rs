@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype, WeightForm};
 use baton_core::{
     Attempt, EngineCounters, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, TokenId, TokenLogprobs,
     TokenRange,
@@ -36,6 +36,7 @@ pub(crate) struct Setup {
     pub(crate) prefix_cache: bool,
     pub(crate) dtype: StorageDtype,
     pub(crate) kv_dtype: KvDtype,
+    pub(crate) weights: WeightForm,
     pub(crate) landing_timeout: Duration,
 }
 
@@ -49,6 +50,7 @@ pub(crate) const PLAIN: Setup = Setup {
     prefix_cache: false,
     dtype: StorageDtype::Auto,
     kv_dtype: KvDtype::Auto,
+    weights: WeightForm::Plain,
     landing_timeout: Duration::from_secs(60),
 };
 
@@ -70,6 +72,7 @@ impl Setup {
             tp: self.tp,
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
+            weights: self.weights,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 32,

@@ -1,6 +1,6 @@
 //! Engines of unequal tensor parallelism: the receiver cuts and copies the sender's KV for its own shards.
 
-use baton_compute::KvDtype;
+use baton_compute::{KvDtype, WeightForm};
 use baton_core::{GenerateRequest, TokenId};
 
 use super::engines::{Node, PLAIN, SMALL, STORYTELLER, Setup, alone, handed_over, request, sampled};
@@ -18,7 +18,8 @@ async fn check_pairs(setup: Setup, pairs: &[(usize, usize)]) {
     let (id, lengths) = (1, [1, 33, 150]);
     for &(from, to) in pairs {
         let prefill = Setup { tp: from, threads: 2, ..setup }.start();
-        let decode = Setup { tp: to, threads: 1 + to % 3, ..setup }.start();
+        // As large models have it: the sender's weights are plain, the receiver's compact.
+        let decode = Setup { tp: to, threads: 1 + to % 3, weights: WeightForm::Compact, ..setup }.start();
         for length in lengths {
             let request = prompt(id, length);
             let expected = alone(&reference, &request).await;

@@ -17,6 +17,7 @@ macro_rules! avx2 {
 impl Lanes for Avx2 {
     /// Twelve of sixteen registers.
     const ACCUMULATORS: usize = 6;
+    const TABLE_BYTES: usize = 32;
 
     #[inline(always)]
     fn splat(x: f32) -> Self {

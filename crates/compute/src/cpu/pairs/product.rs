@@ -7,7 +7,8 @@
 
 use half::bf16;
 
-use super::{BLOCK_DEPTH, TILE, TILE_ROWS};
+use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
+use crate::cpu::compact::Reader;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 #[cfg(target_arch = "x86_64")]
@@ -164,6 +165,67 @@ impl PairsProduct {
         }
     }
 
+    /// With B as it is read, block after block. `room` is where `b` is.
+    ///
+    /// # Safety
+    /// [`STREAM_BLOCKS`] of each panel are writable there.
+    #[inline(always)]
+    pub(super) unsafe fn stream<L: Lanes>(&self, room: *mut bf16, reader: &mut Reader<'_>) {
+        debug_assert!(self.b == room);
+        let blocks = self.pairs / BLOCK_PAIRS;
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                match (self.rows > TILE_ROWS, self.panels) {
+                    (true, 2) => self.stream_tiles::<L, 2, 2>(blocks, room, reader),
+                    (false, 2) => self.stream_tiles::<L, 1, 2>(blocks, room, reader),
+                    _ => {
+                        for row in (0..self.rows).step_by(TILE_ROWS) {
+                            self.at_row(row).stream_tiles::<L, 1, 1>(blocks, room, &mut reader.clone());
+                        }
+                    }
+                }
+            };
+        }
+        for first in (0..blocks).step_by(STREAM_BLOCKS) {
+            let some = STREAM_BLOCKS.min(blocks - first);
+            for block in 0..some {
+                // SAFETY: inside the room.
+                unsafe { reader.next::<L>(room.add(block * TILE), self.b_panel_stride) };
+            }
+            // SAFETY: A has all blocks.
+            let a = unsafe { self.a.add(first * TILE) };
+            L::call(Self { a, pairs: some * BLOCK_PAIRS, resume: self.resume || first > 0, ..*self });
+        }
+    }
+
+    /// Sums stay in their tiles.
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn stream_tiles<L: Lanes, const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        blocks: usize,
+        room: *mut bf16,
+        reader: &mut Reader<'_>,
+    ) {
+        let mut operands = Operands { blocks: 1, ..self.operands() };
+        let c_bytes = self.c_stride * size_of::<f32>();
+        // SAFETY: as in `tiles`, and the caller's promise.
+        unsafe {
+            tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            for _ in 0..blocks {
+                reader.next::<L>(room, self.b_panel_stride);
+                tiles::add::<ROWS, COLUMNS>(&operands);
+                operands.left = operands.left.add(TILE);
+            }
+            tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
+        }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn operands(&self) -> Operands {
@@ -250,6 +312,8 @@ impl PairsProduct {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::chunks::Chunks;
+    use crate::cpu::compact::Compact;
     use crate::cpu::element::{Element, pair_stride};
     use crate::cpu::isa::Isa;
     use crate::cpu::pairs::tile_index;
@@ -305,6 +369,56 @@ mod tests {
                 let (a, b) = (|k| a[tile_index(row, k, blocks)], |k| b[bf16::index(k, column, width)]);
                 let (got, expected) = (c[row * c_stride + column], definition(first, pairs, a, b));
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{pairs} at ({row}, {column})");
+            }
+        }
+    }
+
+    struct Streamed<'a>(PairsProduct, *mut bf16, Reader<'a>);
+
+    impl Kernel for Streamed<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<L: Lanes>(mut self) {
+            // SAFETY: the test has made room.
+            unsafe { self.0.stream::<L>(self.1, &mut self.2) };
+        }
+    }
+
+    #[test]
+    fn streamed_or_not_the_sums_are_the_same() {
+        for (panels, blocks) in [(1, 1), (2, 4), (2, 5), (1, 6), (2, 11)] {
+            let weights: Vec<bf16> = (0..panels * blocks * TILE).map(|i| value(i + 5)).collect();
+            let compact = Compact::new(&mut Chunks::default(), panels, blocks).unwrap();
+            for (panel, weights) in weights.chunks(blocks * TILE).enumerate() {
+                compact.pack(panel, weights);
+            }
+            let a: Vec<bf16> = (0..2 * blocks * TILE).map(|i| value(i * 3 + 2)).collect();
+            for (isa, rows) in Isa::available().into_iter().flat_map(|isa| (1..=32).map(move |rows| (isa, rows))) {
+                let mut c = [[0.0; 2 * TILE_ROWS * 2 * LANES]; 2];
+                let [plain, streamed] = &mut c;
+                let product = |c: &mut [f32]| PairsProduct {
+                    rows,
+                    panels,
+                    pairs: blocks * BLOCK_PAIRS,
+                    a: a.as_ptr(),
+                    a_tile_stride: blocks * TILE,
+                    b: weights.as_ptr(),
+                    b_pair_stride: pair_stride(LANES),
+                    b_panel_stride: blocks * TILE,
+                    ahead: None,
+                    c: c.as_mut_ptr(),
+                    c_stride: 2 * LANES,
+                    resume: false,
+                };
+                isa.run(product(plain));
+                let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
+                let to = room.as_mut_ptr();
+                let by_blocks = PairsProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
+                isa.run(Streamed(by_blocks, to, compact.reader(0..panels, 0)));
+                for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
+                    assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS};
+use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICE_BLOCKS, SLICED_PANELS, STREAM_BLOCKS};
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
 use crate::cpu::lanes::Lanes;
@@ -32,17 +32,21 @@ pub(crate) struct TileRows {
     packed: Option<Range<usize>>,
     /// Of one product, or of all that wait for the next slice of k.
     sums: Floats,
+    /// What one pass over the rows multiplies with, and what the next one will, where weights are compact.
+    expanded: Buffer<bf16>,
     pub(crate) quant: QuantBuffers,
 }
 
 impl Packed for TileRows {
     fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
+        let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, SLICE_BLOCKS);
         Ok(Self {
             rows: Buffer::new(rows * depth.next_multiple_of(BLOCK_DEPTH))?,
             blocks: depth.div_ceil(BLOCK_DEPTH),
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
+            expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
             quant: QuantBuffers::new(rows, max_depth)?,
         })
     }
@@ -78,5 +82,14 @@ impl TileRows {
         assert!((product + 1) * PRODUCT_SUMS <= self.sums.as_slice().len());
         // SAFETY: inside the buffer.
         unsafe { self.sums.as_mut_ptr().add(product * PRODUCT_SUMS) }
+    }
+
+    /// Room for so many tiles, in one half of the buffer or the other. Pointers from earlier calls stay good.
+    #[inline(always)]
+    pub(super) fn expanded(&mut self, half: usize, tiles: usize) -> *mut bf16 {
+        let room = self.expanded.as_slice().len() / 2;
+        assert!(half < 2 && tiles * TILE <= room);
+        // SAFETY: inside the buffer.
+        unsafe { self.expanded.as_mut_ptr().add(half * room) }
     }
 }

@@ -12,6 +12,7 @@ use super::format::{Format, GROUP};
 use super::group::Group;
 use super::superblock::{SUPER_DEPTH, Superblock, Superblocks};
 use crate::ComputeError;
+use crate::cpu::chunks::Chunks;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::region::Region;
 use crate::cpu::weights::Columns;
@@ -85,9 +86,9 @@ impl Cells {
         panels.map(|panel| kept(panel).filter(|kept| depth.is_multiple_of(kept.depth()))).collect()
     }
 
-    pub(crate) fn new(arena: &mut CellArena, panels: &[Kept], depth: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(chunks: &mut Chunks, panels: &[Kept], depth: usize) -> Result<Self, ComputeError> {
         let bytes = panels.iter().map(|kept| kept.panel_bytes(depth)).sum();
-        let (memory, mut offset) = arena.take(bytes)?;
+        let (memory, mut offset) = chunks.take(bytes)?;
         let panels = panels.iter().map(|&kept| {
             offset += kept.panel_bytes(depth);
             Place { offset: offset - kept.panel_bytes(depth), kept, table: kept.table() }
@@ -183,30 +184,4 @@ fn panel_format(columns: &Columns<'_>, lanes: Range<usize>) -> Option<Kept> {
     let mut dtypes = lanes.filter_map(|column| columns.source(column)).map(|(tensor, _)| tensor.dtype);
     let first = dtypes.next()?;
     dtypes.all(|dtype| dtype == first).then(|| Kept::of(first)).flatten()
-}
-
-/// Memory for the cells of many matrices, filled front to back.
-#[derive(Default)]
-pub(crate) struct CellArena {
-    chunk: Option<Arc<Region>>,
-    used: usize,
-}
-
-impl CellArena {
-    /// Only what is written takes memory.
-    const CHUNK_BYTES: usize = 256 << 20;
-
-    fn take(&mut self, bytes: usize) -> Result<(Arc<Region>, usize), ComputeError> {
-        let chunk = match &self.chunk {
-            Some(chunk) if self.used + bytes <= chunk.bytes() => Arc::clone(chunk),
-            _ => {
-                self.used = 0;
-                Arc::new(Region::new(bytes.max(Self::CHUNK_BYTES))?)
-            }
-        };
-        self.chunk = Some(Arc::clone(&chunk));
-        let offset = self.used;
-        self.used += bytes.next_multiple_of(64);
-        Ok((chunk, offset))
-    }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
+use super::bundled::storyteller;
 use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
+use crate::cpu::decoder::Phase;
 use crate::cpu::weights::Weights;
-use crate::{Backend, CpuBackend, Isa, KvDtype, StorageDtype};
+use crate::{Backend, CpuBackend, Isa, KvDtype, StorageDtype, WeightForm};
 
 const LEN: usize = 300;
 
@@ -52,13 +54,19 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, kv_dtype: Kv
         if isa == Isa::Portable && (!portable || threads == 3) {
             continue;
         }
-        let setup = Setup { threads, isa: Some(isa), ..plain };
+        // Few rows at a time and many take different ways through compact weights.
+        let (form, chunk) = match threads {
+            1 => (WeightForm::Compact, 23),
+            2 => (WeightForm::Plain, 100),
+            _ => (WeightForm::Compact, 100),
+        };
+        let setup = Setup { threads, isa: Some(isa), weights: form, ..plain };
         let mut backend = setup.backend(Arc::clone(&weights));
         let mut other = sequence(0, (0..64).rev().collect());
-        run_alone(&mut backend, &mut other, 100);
-        compare(&other, &backend, &format!("{threads} threads, {isa}, pages reversed"));
+        run_alone(&mut backend, &mut other, chunk);
+        compare(&other, &backend, &format!("{threads} threads, {isa}, {form:?}, pages reversed"));
     }
-    let mut backend = Setup { threads: 2, ..plain }.backend(Arc::clone(&weights));
+    let mut backend = Setup { threads: 2, weights: WeightForm::Compact, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
     let other = |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter());
     let mut others: Vec<Sequence> = (0..4).map(other).collect();
@@ -144,13 +152,30 @@ fn poison(backend: &CpuBackend) {
     }
 }
 
+/// Without it the tests above would compare plain weights with plain ones.
+#[test]
+fn compact_weights_are_compact() {
+    let specs = specs().into_iter().map(|(_, spec, _)| spec).chain(deep_specs());
+    let tiny =
+        specs.filter(|spec| spec.dtype == Dtype::Bf16).map(|spec| Arc::new(TinyModel::new(spec)) as Arc<dyn Weights>);
+    for weights in tiny.chain([storyteller() as Arc<dyn Weights>]) {
+        let [plain, compact] = [WeightForm::Plain, WeightForm::Compact].map(|form| {
+            let backend = Setup { weights: form, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+            Phase::ALL.map(|phase| backend.weight_bytes(phase))
+        });
+        for (phase, (plain, compact)) in Phase::ALL.into_iter().zip(plain.into_iter().zip(compact)) {
+            assert!(compact <= plain * 77 / 100, "{phase:?}: {compact} bytes of {plain}");
+        }
+    }
+}
+
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));
     let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
     let plain = id(Setup::PLAIN);
     let bf16 = Setup { dtype: StorageDtype::Bf16, kv_dtype: KvDtype::Bf16, ..Setup::PLAIN };
-    assert_eq!(plain, id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), ..bf16 }));
+    assert_eq!(plain, id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), weights: WeightForm::Compact, ..bf16 }));
     let f32 = id(Setup { dtype: StorageDtype::F32, ..Setup::PLAIN });
     let int8 = Setup { kv_dtype: KvDtype::Int8, ..Setup::PLAIN };
     assert!(plain != f32 && plain != id(int8) && f32 != id(int8), "{plain}, {f32}, {}", id(int8));

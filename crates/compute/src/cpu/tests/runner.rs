@@ -7,7 +7,7 @@ use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use crate::cpu::weights::Weights;
 use crate::{
     Backend, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype,
+    StepPlan, StorageDtype, WeightForm,
 };
 
 #[derive(Clone, Copy)]
@@ -17,11 +17,18 @@ pub(super) struct Setup {
     pub(super) isa: Option<Isa>,
     pub(super) dtype: StorageDtype,
     pub(super) kv_dtype: KvDtype,
+    pub(super) weights: WeightForm,
 }
 
 impl Setup {
-    pub(super) const PLAIN: Self =
-        Self { threads: 1, tp: 1, isa: None, dtype: StorageDtype::Auto, kv_dtype: KvDtype::Auto };
+    pub(super) const PLAIN: Self = Self {
+        threads: 1,
+        tp: 1,
+        isa: None,
+        dtype: StorageDtype::Auto,
+        kv_dtype: KvDtype::Auto,
+        weights: WeightForm::Plain,
+    };
 
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
@@ -29,6 +36,7 @@ impl Setup {
             tp: self.tp,
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
+            weights: self.weights,
             kv_pages: 128,
             max_step_tokens: 2048,
             max_slots: 16,

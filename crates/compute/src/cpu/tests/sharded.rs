@@ -11,7 +11,7 @@ use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{
     Backend, ComputeError, CpuBackend, CpuOptions, InputToken, KvDtype, Segment, SegmentOutput, StepOutput, StepPlan,
-    StorageDtype,
+    StorageDtype, WeightForm,
 };
 
 /// Logits of every position, as log-probabilities of the whole vocabulary.
@@ -77,7 +77,7 @@ fn check_kv(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, tps: &[usi
     let expected = everything(&plain, &weights);
     for &tp in tps {
         for &threads in threads {
-            let got = everything(&Setup { threads, tp, ..plain }, &weights);
+            let got = everything(&Setup { threads, tp, weights: WeightForm::Compact, ..plain }, &weights);
             assert!(got == expected, "{name}: {tp} shards, {threads} threads, KV {kv_dtype:?}");
         }
     }
@@ -133,6 +133,7 @@ fn heads_that_do_not_divide_are_a_load_error() {
             tp,
             dtype: StorageDtype::Auto,
             kv_dtype: KvDtype::Auto,
+            weights: WeightForm::Auto,
             kv_pages: 16,
             max_step_tokens: 16,
             max_slots: 1,

@@ -5,9 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::ComputeError;
+use crate::cpu::chunks::Chunks;
+use crate::cpu::compact::{Compact, Exponents};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
-use crate::cpu::quant::{CellArena, Cells};
+use crate::cpu::pairs::TILE;
+use crate::cpu::quant::Cells;
 use crate::cpu::region::Region;
 use crate::cpu::team::{Member, Team};
 use baton_model::TensorView;
@@ -20,6 +23,8 @@ pub(crate) struct Matrix<E> {
     depth: usize,
     /// Instead of elements, where the checkpoint's types allow it.
     cells: Option<Cells>,
+    /// The same elements in fewer bits.
+    compact: Option<Compact>,
     element: PhantomData<E>,
 }
 
@@ -43,11 +48,16 @@ impl<E: Element> Matrix<E> {
         self.cells.as_ref()
     }
 
+    pub(crate) fn compact(&self) -> Option<&Compact> {
+        self.compact.as_ref()
+    }
+
     /// Of memory, padding included.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.cells {
-            Some(cells) => cells.bytes(),
-            None => self.panels * self.panel_stride() * size_of::<E>(),
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.bytes(),
+            (None, Some(compact)) => compact.bytes(),
+            (None, None) => self.panels * self.panel_stride() * size_of::<E>(),
         }
     }
 
@@ -57,7 +67,7 @@ impl<E: Element> Matrix<E> {
 
     /// All elements of `panel` are readable behind it, and those of the panels after it.
     pub(crate) fn panel(&self, panel: usize) -> *const E {
-        assert!(panel <= self.panels);
+        assert!(panel <= self.panels && self.cells.is_none() && self.compact.is_none());
         // SAFETY: inside the region, or one past this matrix.
         unsafe { self.memory.as_ptr().cast::<E>().add(self.first_element + panel * self.panel_stride()) }
     }
@@ -149,15 +159,17 @@ pub(super) struct Arena<E> {
     memory: Arc<Region>,
     capacity: usize,
     used: usize,
-    /// Of matrices that need no elements.
-    cells: CellArena,
+    /// Of matrices that are kept otherwise.
+    others: Chunks,
+    compact: bool,
     element: PhantomData<E>,
 }
 
 impl<E: Element> Arena<E> {
-    pub(super) fn new(elements: usize) -> Result<Self, ComputeError> {
+    /// `compact`: elements in fewer bits, where that suits them.
+    pub(super) fn new(elements: usize, compact: bool) -> Result<Self, ComputeError> {
         let memory = Arc::new(Region::new(elements * size_of::<E>())?);
-        Ok(Self { memory, capacity: elements, used: 0, cells: CellArena::default(), element: PhantomData })
+        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), compact, element: PhantomData })
     }
 
     /// Of what will be used, how much is.
@@ -169,9 +181,15 @@ impl<E: Element> Arena<E> {
     fn matrix(&mut self, columns: &Columns<'_>, depth: usize) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
         let formats = if E::CELLS { Cells::formats(columns, depth) } else { None };
-        let cells = formats.map(|formats| Cells::new(&mut self.cells, &formats, depth)).transpose()?;
+        let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
+        let is_compact = self.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
+        let compact = if is_compact {
+            Some(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
+        } else {
+            None
+        };
         let memory = Arc::clone(&self.memory);
-        let matrix = Matrix { memory, first_element, panels, depth, cells, element: PhantomData };
+        let matrix = Matrix { memory, first_element, panels, depth, cells, compact, element: PhantomData };
         // Memory that is never touched costs nothing.
         self.used += panels * matrix.panel_stride();
         if self.used > self.capacity {
@@ -207,12 +225,41 @@ pub(super) fn pack<E: Element>(
 impl<E: Element> Matrix<E> {
     /// Writes one panel; nobody reads it before the matrix is done.
     fn pack(&self, panel: usize, columns: &Columns<'_>) {
+        if let Some(compact) = &self.compact {
+            let mut packed = vec![E::default(); self.panel_stride()];
+            pack_panel(panel, columns, &mut packed);
+            return compact.pack(panel, E::as_bf16(&packed).unwrap_or_default());
+        }
         // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
         let packed = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_stride()) };
-        for lane in 0..LANES {
-            if let Some((tensor, row)) = columns.source(panel * LANES + lane) {
-                pack_row(tensor, row, lane, packed);
-            }
+        pack_panel(panel, columns, packed);
+    }
+}
+
+/// Whether few elements would be exceptions, judged by some panels.
+fn suits_compact<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
+    const SAMPLES: usize = 4;
+    /// One in so many, at most.
+    const EXCEPTIONS: usize = 256;
+    let panels = columns.width() / LANES;
+    let mut packed = vec![E::default(); panel_elements::<E>(depth)];
+    let (mut seen, mut exceptions) = (0, 0);
+    // Odd steps, so that of panels that alternate both kinds are seen.
+    for panel in (0..panels).step_by(panels.div_ceil(SAMPLES) | 1) {
+        packed.fill(E::default());
+        pack_panel(panel, columns, &mut packed);
+        let Some(weights) = E::as_bf16(&packed) else { return false };
+        seen += weights.len();
+        exceptions += Exponents::of(weights).exceptions(weights);
+    }
+    exceptions * EXCEPTIONS <= seen
+}
+
+/// Into elements that are zero so far.
+fn pack_panel<E: Element>(panel: usize, columns: &Columns<'_>, packed: &mut [E]) {
+    for lane in 0..LANES {
+        if let Some((tensor, row)) = columns.source(panel * LANES + lane) {
+            pack_row(tensor, row, lane, packed);
         }
     }
 }
@@ -262,7 +309,7 @@ mod tests {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
-        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5)).unwrap());
+        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
         let matrices = pack(&mut arenas, Order::Stacked, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
@@ -278,6 +325,31 @@ mod tests {
     }
 
     #[test]
+    fn what_suits_is_compact() {
+        let bits = |unusual: bool| {
+            move |i: usize| {
+                let bits = (i as u32).wrapping_mul(0x9e37_79b9) >> 16;
+                let exponent = if unusual { bits >> 8 } else { 118 + (bits >> 8) % 9 };
+                (exponent as u16) << 7 | bits as u16 & 0x807f
+            }
+        };
+        for unusual in [false, true] {
+            let (rows, depth) = (40, 70);
+            let weights: Vec<u16> = (0..rows * depth).map(bits(unusual)).collect();
+            let bytes: Vec<u8> = weights.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            let shape = [rows, depth];
+            let tensor = TensorView::new(Dtype::Bf16, &shape, &bytes);
+            let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), true).unwrap()];
+            let mut team = Team::with_shards(2, 1).unwrap();
+            let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
+            assert_eq!(matrices[0].compact().is_some(), !unusual);
+            let plain = packed_elements::<bf16>(rows, depth) * size_of::<bf16>();
+            assert_eq!(matrices[0].bytes(), if unusual { plain } else { plain * 3 / 4 });
+        }
+    }
+
+    #[test]
     fn blocks_stay_as_small_as_in_the_file() {
         let (rows, depth) = (48, 1024);
         let blocks = Dtype::ALL.into_iter().filter(|dtype| dtype.block_values() > 1);
@@ -286,7 +358,7 @@ mod tests {
             let shape = [rows, depth];
             let tensor = TensorView::new(dtype, &shape, &bytes);
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
-            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth)).unwrap()];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), false).unwrap()];
             let mut team = Team::with_shards(1, 1).unwrap();
             let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
             let kept = matrices[0].bytes();
@@ -310,7 +382,7 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(block).collect();
         let rows = RowOrder::PairsTogether { head_dim: 32 };
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
-        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32)).unwrap()];
+        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), false).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
         let mut expected = [0.0; 32];

@@ -3,11 +3,12 @@ use half::bf16;
 
 use super::expand::{Expand, SUPER_TILES};
 use super::*;
+use crate::cpu::chunks::Chunks;
 use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{BLOCK_DEPTH, TILE, TILE_ROWS, tile_index};
 use crate::cpu::quant::buffers::QuantBuffers;
-use crate::cpu::quant::cells::{CellArena, Cells, Kept};
+use crate::cpu::quant::cells::{Cells, Kept};
 use crate::cpu::quant::format::Format;
 use crate::cpu::quant::multiply::PANELS;
 
@@ -179,7 +180,7 @@ fn check(panels: &[Option<Dtype>]) {
             None => Kept::Groups(Format::of(Dtype::Q4_0).unwrap()),
         })
         .collect();
-    let cells = Cells::new(&mut CellArena::default(), &kept, DEPTH).unwrap();
+    let cells = Cells::new(&mut Chunks::default(), &kept, DEPTH).unwrap();
     let mut x = vec![bf16::ZERO; MAX_ROWS.next_multiple_of(2 * TILE_ROWS) * DEPTH];
     let mut rows = vec![Vec::new(); MAX_ROWS];
     for (row, k) in (0..MAX_ROWS).flat_map(|row| (0..DEPTH).map(move |k| (row, k))) {

@@ -1,0 +1,46 @@
+//! Few rows of compact weights: these are multiplied as soon as they are expanded.
+
+use half::bf16;
+
+use super::product::PairsProduct;
+use super::sums::Sums;
+use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows};
+use super::{PRODUCT_PANELS, STREAM_BLOCKS};
+use crate::cpu::compact::Compact;
+use crate::cpu::gemm::GemmItem;
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::weights::Matrix;
+
+/// All sums of an item of at most one product's rows, a few blocks at a time.
+#[inline(always)]
+pub(super) fn few_rows<L: Lanes>(
+    item: &GemmItem<'_, bf16>,
+    compact: &Compact,
+    left: *const bf16,
+    packed: &mut TileRows,
+) {
+    let matrix = &item.weights.matrix;
+    let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    for panel in item.panels.clone().step_by(PRODUCT_PANELS) {
+        let panels = panel..item.panels.end.min(panel + PRODUCT_PANELS);
+        let room = packed.expanded(0, panels.len() * STREAM_BLOCKS);
+        let sums = Sums { rows: item.rows.clone(), panels: panels.clone(), c: packed.sums(0) };
+        let product = PairsProduct {
+            rows: item.rows.len(),
+            panels: panels.len(),
+            pairs: blocks * BLOCK_DEPTH / 2,
+            a: left,
+            a_tile_stride: blocks * TILE,
+            b: room,
+            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+            b_panel_stride: STREAM_BLOCKS * TILE,
+            ahead: None,
+            c: sums.c,
+            c_stride: PRODUCT_PANELS * LANES,
+            resume: false,
+        };
+        // SAFETY: `left` has all blocks, the sums are those of a whole product, and there is room for so many blocks.
+        unsafe { product.stream::<L>(room, &mut compact.reader(panels, 0)) };
+        sums.finish::<L>(item, 0..item.rows.len());
+    }
+}

@@ -1,0 +1,174 @@
+//! Many rows: all of an item's pass by one pair of panels after the other.
+
+use half::bf16;
+
+use super::passes::{Pass, Passes};
+use super::product::{AHEAD, PairsProduct};
+use super::sums::Sums;
+use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
+use super::{PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
+use crate::cpu::compact::{Compact, Reader};
+use crate::cpu::gemm::GemmItem;
+use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::weights::Matrix;
+
+/// Products that ask for one panel between them.
+const AHEAD_PARTS: usize = TILE / AHEAD;
+/// In which a product is computed while other work is done: 4 rows each.
+#[cfg(target_arch = "x86_64")]
+const PARTS: usize = 8;
+
+/// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
+#[inline(always)]
+pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
+    let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
+    let compact = item.weights.matrix.compact();
+    let products = item.rows.len().div_ceil(PRODUCT_ROWS);
+    let mut passes = Passes::new(item.panels.clone(), blocks);
+    let mut half = 0;
+    let mut expanding = Expanding::of_next(&passes, compact, packed, half);
+    let mut before = None;
+    while let Some(pass) = passes.next() {
+        let right = match expanding.take() {
+            Some(mut expanding) => {
+                expanding.go_on::<L>(1, 1);
+                Right { b: expanding.to, panel_stride: pass.blocks.len() * TILE }
+            }
+            None => Right::of(item, &pass),
+        };
+        half = 1 - half;
+        expanding = Expanding::of_next(&passes, compact, packed, half);
+        for product in 0..products {
+            let row = product * PRODUCT_ROWS;
+            // Tiles are stored when what lies in the first place has been finished.
+            let place = if pass.is_slice { product * SLICED_PANELS / PRODUCT_PANELS + pass.in_group } else { 0 };
+            let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
+            let sums = Sums { rows, panels: pass.panels.clone(), c: packed.sums(place) };
+            // SAFETY: `left` has all blocks of whole tiles of rows.
+            let a = unsafe { left.add(tile_index(row, 0, blocks)) };
+            let meanwhile = Meanwhile { before, expanding: expanding.as_mut(), product, products };
+            before = multiply::<L>(item, a, &right, sums, &pass, meanwhile);
+        }
+    }
+    if let Some(before) = before {
+        before.finish::<L>(item, 0..before.rows.len());
+    }
+}
+
+/// Tiles of a pass: blocks of a panel follow each other.
+struct Right {
+    b: *const bf16,
+    panel_stride: usize,
+}
+
+impl Right {
+    fn of(item: &GemmItem<'_, bf16>, pass: &Pass) -> Self {
+        let matrix = &item.weights.matrix;
+        let b = matrix.panel(pass.panels.start).wrapping_add(pass.blocks.start * TILE);
+        Self { b, panel_stride: matrix.panel_stride() }
+    }
+}
+
+/// What the next pass multiplies with, expanded little by little.
+struct Expanding<'a> {
+    reader: Reader<'a>,
+    to: *mut bf16,
+    pass: Pass,
+}
+
+impl<'a> Expanding<'a> {
+    /// Into one half of the buffer; `None` where there is nothing more to expand, or nothing at all.
+    fn of_next(passes: &Passes, compact: Option<&'a Compact>, packed: &mut TileRows, half: usize) -> Option<Self> {
+        let pass = passes.clone().next()?;
+        let reader = compact?.reader(pass.panels.clone(), pass.blocks.start);
+        Some(Self { reader, to: packed.expanded(half, pass.tiles()), pass })
+    }
+
+    /// Until so many of all parts are done.
+    #[inline(always)]
+    fn go_on<L: Lanes>(&mut self, parts: usize, all: usize) {
+        let (first, blocks) = (self.pass.blocks.start, self.pass.blocks.len());
+        while self.reader.block() < first + blocks * parts / all {
+            // SAFETY: `to` has room for all tiles of the pass.
+            unsafe { self.reader.next::<L>(self.to.add((self.reader.block() - first) * TILE), blocks * TILE) };
+        }
+    }
+}
+
+/// Work that is done while a product waits for memory.
+struct Meanwhile<'a, 'e> {
+    /// Sums to be finished.
+    before: Option<Sums>,
+    expanding: Option<&'a mut Expanding<'e>>,
+    /// Of so many that share the expanding.
+    product: usize,
+    products: usize,
+}
+
+impl Meanwhile<'_, '_> {
+    #[inline(always)]
+    fn part<L: Lanes>(&mut self, item: &GemmItem<'_, bf16>, part: usize, parts: usize) {
+        if let Some(before) = &self.before {
+            let all = before.rows.len();
+            before.finish::<L>(item, all * part / parts..all * (part + 1) / parts);
+        }
+        if let Some(expanding) = &mut self.expanding {
+            expanding.go_on::<L>(self.product * parts + part + 1, self.products * parts);
+        }
+    }
+}
+
+/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or, where that is much work, by
+/// the next product.
+#[inline(always)]
+fn multiply<L: Lanes>(
+    item: &GemmItem<'_, bf16>,
+    left: *const bf16,
+    right: &Right,
+    sums: Sums,
+    pass: &Pass,
+    mut meanwhile: Meanwhile<'_, '_>,
+) -> Option<Sums> {
+    let matrix = &item.weights.matrix;
+    let all_blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    let (panels, blocks) = (&pass.panels, &pass.blocks);
+    let is_last = blocks.end == all_blocks;
+    let rows = sums.rows.len();
+    // While the first rows pass by, the panels that come next are asked for, in equal parts.
+    let (next, part) = (panels.end + meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
+    let ahead = (matrix.compact().is_none() && next < panels.end + PRODUCT_PANELS && next < matrix.panels())
+        .then(|| matrix.panel(next).wrapping_add(blocks.start * TILE + part * blocks.len() * AHEAD));
+    let of_blocks = PairsProduct {
+        rows,
+        panels: panels.len(),
+        pairs: blocks.len() * BLOCK_DEPTH / 2,
+        // SAFETY: inside the rows.
+        a: unsafe { left.add(blocks.start * TILE) },
+        a_tile_stride: all_blocks * TILE,
+        b: right.b,
+        b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+        b_panel_stride: right.panel_stride,
+        ahead,
+        c: sums.c,
+        c_stride: PRODUCT_PANELS * LANES,
+        resume: blocks.start > 0,
+    };
+    #[cfg(target_arch = "x86_64")]
+    if L::TILES
+        && (item.is_gated() || meanwhile.expanding.is_some())
+        && rows > TILE_ROWS
+        && panels.len() == PRODUCT_PANELS
+    {
+        of_blocks.in_parts(PARTS, |part| meanwhile.part::<L>(item, part, PARTS));
+        if is_last && !item.is_gated() {
+            sums.finish::<L>(item, 0..rows);
+        }
+        return (is_last && item.is_gated()).then_some(sums);
+    }
+    meanwhile.part::<L>(item, 0, 1);
+    L::call(of_blocks);
+    if is_last {
+        sums.finish::<L>(item, 0..rows);
+    }
+    None
+}
