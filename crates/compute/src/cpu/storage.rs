@@ -34,7 +34,7 @@ pub enum WeightForm {
     Auto,
     /// As they are multiplied: what many rows want.
     Plain,
-    /// In 12 bits, [without loss](super::compact): what few rows want.
+    /// In 12 bits, without loss: what few rows want.
     Compact,
 }
 
