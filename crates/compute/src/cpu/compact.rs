@@ -33,7 +33,7 @@ const TILE_BYTES: usize = SIGNIFICAND_BYTES + CODE_BYTES;
 /// Panels that are read side by side.
 const PAIR: usize = 2;
 /// So far ahead tiles are asked for.
-const PREFETCH_BYTES: usize = 3 * TILE_BYTES;
+const PREFETCH_TILES: usize = 3;
 const LINE: usize = 64;
 
 /// A matrix of panels, each as deep as so many tiles.
@@ -130,10 +130,13 @@ impl Reader<'_> {
         assert!(self.block < self.blocks);
         self.block += 1;
         let end = (self.block * TILE) as u32;
+        // At a panel's end those of the next pair are asked for: the neighbour is being read.
+        let is_near_end = self.block + PREFETCH_TILES > self.blocks;
+        let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
         for (which, panel) in self.panels.iter_mut().enumerate() {
             let Some(panel) = panel else { continue };
             for line in (0..TILE_BYTES).step_by(LINE) {
-                L::prefetch(panel.next.wrapping_add(PREFETCH_BYTES + line));
+                L::prefetch(panel.next.wrapping_add(ahead + line));
             }
             // SAFETY: a tile of the matrix; the caller's promise; an exception's place is below `end`.
             unsafe {

@@ -70,6 +70,9 @@ async fn a_stalled_sender_is_not_waited_for_forever() {
     decode.check_all_given_back().await;
 }
 
+/// Of the bundled model: six layers, K and V of two heads, 32 tokens × 64 dimensions in bf16.
+const PAGE_BYTES: u64 = 6 * 2 * 2 * 32 * 64 * 2;
+
 #[tokio::test]
 async fn a_prefill_engine_that_ends_in_the_middle() {
     let (reference, decode) = (PLAIN.start(), PLAIN.start());
@@ -81,7 +84,8 @@ async fn a_prefill_engine_that_ends_in_the_middle() {
     let destination = (*reservation).clone();
     let sending = prefill.engine.remote_send(&request, &destination, TokenRange::up_to(1499));
     let mut stream = decode.engine.start_generate(request.clone(), Some((reservation, None))).await.unwrap();
-    eventually("something was sent", || prefill.counters().kv_bytes_sent > 0).await;
+    // What has come of a second page says that all layers of the first are there.
+    eventually("a page was received", || decode.counters().kv_bytes_received > PAGE_BYTES).await;
     prefill.handle.stop();
     let error = sending.await.unwrap_err();
     assert_eq!(error.retry, Retry::Elsewhere, "{error}");
