@@ -57,6 +57,12 @@ fn add_segment(plan: &mut StepPlan, sequence: usize, first_position: usize, toke
 
 #[test]
 fn decoding_allocates_nothing() {
+    for weights in [WeightForm::Plain, WeightForm::Compact] {
+        check(weights);
+    }
+}
+
+fn check(weights: WeightForm) {
     let model = Arc::new(Model::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap());
     let options = CpuOptions {
         // More of them take part when they get to it, and grow their buffers then.
@@ -64,7 +70,7 @@ fn decoding_allocates_nothing() {
         tp: 1,
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
-        weights: WeightForm::Compact,
+        weights,
         kv_pages: 2 * SEQUENCES,
         max_step_tokens: SEQUENCES * PROMPT_TOKENS,
         max_slots: SEQUENCES,
@@ -93,7 +99,7 @@ fn decoding_allocates_nothing() {
         let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert_eq!(output.samples.len(), SEQUENCES);
         // The first steps find the sizes of all buffers.
-        assert!(position < PROMPT_TOKENS + 5 || allocations == 0, "{allocations} at position {position}");
+        assert!(position < PROMPT_TOKENS + 5 || allocations == 0, "{allocations} at position {position}, {weights:?}");
         plan.admitted.clear();
         plan.segments.clear();
         plan.tokens.clear();

@@ -39,8 +39,8 @@ pub(crate) const SLICE_BLOCKS: usize = 64;
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
 const MAX_ITEM_ROWS: usize = 512;
-/// Compact blocks that few rows are multiplied with at a time, without tiles. Odd: panels that are whole pages apart would
-/// get in each other's way.
+/// Compact blocks that few rows are multiplied with at a time, without tiles. Odd, so that blocks of both panels do not share
+/// the same sets of a first-level cache.
 const STREAM_BLOCKS: usize = 5;
 /// Panels whose sums wait for the next slice of k.
 const SLICED_PANELS: usize = 32;
