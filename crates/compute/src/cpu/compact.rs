@@ -121,6 +121,10 @@ impl Reader<'_> {
         self.block
     }
 
+    pub(crate) fn panels(&self) -> usize {
+        self.panels.iter().flatten().count()
+    }
+
     /// The next block of each panel, panels `panel_stride` apart.
     ///
     /// # Safety

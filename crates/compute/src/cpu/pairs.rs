@@ -9,19 +9,24 @@
 //!
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
+mod blocks;
 mod few_rows;
 mod many_rows;
 mod passes;
 mod product;
 mod sums;
 mod tile_rows;
+mod vectors;
 
 use half::bf16;
 
+use self::blocks::in_blocks;
 use self::few_rows::few_rows;
 use self::many_rows::many_rows;
+use self::product::FEW_ROWS;
 pub(crate) use self::product::{PagedProduct, PairsProduct};
 pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
+pub(crate) use self::vectors::{BlockProduct, Fold, WideColumns};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
 use super::lanes::{LANES, Lanes, to_bf16};
@@ -85,6 +90,9 @@ impl Arithmetic for bf16 {
         };
         if let Some(cells) = item.weights.matrix.cells() {
             return quant::multiply::<L>(item, cells, left, &mut packed.quant);
+        }
+        if !L::TILES && item.rows.len() > FEW_ROWS {
+            return in_blocks::<L>(item, left, packed);
         }
         match item.weights.matrix.compact() {
             Some(compact) if item.rows.len() <= PRODUCT_ROWS => few_rows::<L>(item, compact, left, packed),

@@ -16,6 +16,7 @@
 //!   acc = minimum · (sum of the 32 x) + acc
 //! ```
 
+mod blocks;
 mod buffers;
 mod cell;
 mod cells;

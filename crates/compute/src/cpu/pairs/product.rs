@@ -7,6 +7,7 @@
 
 use half::bf16;
 
+use super::vectors::{Add, BlockProduct, WideColumns};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
 use crate::cpu::compact::Reader;
 use crate::cpu::isa::Kernel;
@@ -41,6 +42,8 @@ pub(crate) const AHEAD: usize = 128;
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 
+/// Without tiles so many rows are multiplied with B as it is read: they wait for memory.
+pub(super) const FEW_ROWS: usize = 3;
 /// How far ahead of its use B is asked for.
 const PREFETCH_PAIRS: usize = 24;
 
@@ -54,18 +57,13 @@ impl Kernel for PairsProduct {
         if L::TILES && self.pairs.is_multiple_of(BLOCK_PAIRS) && self.pairs > 0 {
             return self.on_tiles(&[self.b], 0);
         }
-        for first in (0..self.rows).step_by(TILE_ROWS) {
-            let (below, rows) = (self.at_row(first), TILE_ROWS.min(self.rows - first));
-            let mut row = 0;
-            while row < rows {
-                row += match rows - row {
-                    6.. if L::ACCUMULATORS >= 24 => below.strip::<L, 6, 2>(row),
-                    4.. if L::ACCUMULATORS >= 16 => below.strip::<L, 4, 2>(row),
-                    3.. => below.strip::<L, 3, 1>(row),
-                    2 => below.strip::<L, 2, 1>(row),
-                    _ => below.strip::<L, 1, 1>(row),
-                };
-            }
+        if self.rows > FEW_ROWS {
+            return self.in_vectors::<L>();
+        }
+        match self.rows {
+            3 => self.strip::<L, 3>(),
+            2 => self.strip::<L, 2>(),
+            _ => self.strip::<L, 1>(),
         }
     }
 }
@@ -98,6 +96,7 @@ impl Kernel for PagedProduct<'_> {
 
 impl PairsProduct {
     /// From a whole tile of rows on.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn at_row(&self, row: usize) -> Self {
         // SAFETY: inside A and C.
@@ -241,69 +240,74 @@ impl PairsProduct {
         }
     }
 
-    /// All panels of `R` rows, `P` at a time.
+    /// Block after block.
     #[inline(always)]
-    fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize) -> usize {
-        let mut panel = 0;
-        while panel + P <= self.panels {
-            self.chains::<L, R, P>(row, panel);
-            panel += P;
+    fn in_vectors<L: Lanes>(&self) {
+        let mut columns = WideColumns::new();
+        for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
+            let pairs = BLOCK_PAIRS.min(self.pairs - first);
+            // SAFETY: whatever the product states lies inside A, B and C.
+            unsafe {
+                for panel in 0..self.panels {
+                    let b = self.b.add(panel * self.b_panel_stride + first * self.b_pair_stride);
+                    columns.put::<L>(panel, b, self.b_pair_stride, pairs);
+                }
+                BlockProduct {
+                    rows: self.rows,
+                    panels: self.panels,
+                    pairs,
+                    a: self.a.add(first / BLOCK_PAIRS * TILE),
+                    a_tile_stride: self.a_tile_stride,
+                    c: self.c,
+                    c_stride: self.c_stride,
+                    begins: first == 0 && !self.resume,
+                }
+                .run::<L>(&columns, &Add);
+            }
         }
-        while panel < self.panels {
-            self.chains::<L, R, 1>(row, panel);
-            panel += 1;
-        }
-        R
     }
 
-    /// `R` rows × `P` panels: both chains of a block in registers.
+    /// `R` rows, one panel after the other.
     #[inline(always)]
-    fn chains<L: Lanes, const R: usize, const P: usize>(&self, row: usize, panel: usize) {
-        let zeros = [[L::splat(0.0); P]; R];
+    fn strip<L: Lanes, const R: usize>(&self) {
+        for panel in 0..self.panels {
+            self.chains::<L, R>(panel);
+        }
+    }
+
+    /// Both chains of a block in registers.
+    #[inline(always)]
+    fn chains<L: Lanes, const R: usize>(&self, panel: usize) {
+        let zeros = [L::splat(0.0); R];
         let mut sums = zeros;
-        // SAFETY: `R` rows and `P` panels lie inside A, B and C.
+        // SAFETY: `R` rows and the panel lie inside A, B and C.
         unsafe {
-            let c = self.c.add(row * self.c_stride + panel * LANES);
+            let c = self.c.add(panel * LANES);
             if self.resume {
                 for r in 0..R {
-                    for p in 0..P {
-                        sums[r][p] = L::load(c.add(r * self.c_stride + p * LANES));
-                    }
+                    sums[r] = L::load(c.add(r * self.c_stride));
                 }
             }
             let mut b = self.b.add(panel * self.b_panel_stride);
             for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
-                let a = self.a.add(first / BLOCK_PAIRS * TILE + row * BLOCK_DEPTH).cast::<u32>();
+                let a = self.a.add(first / BLOCK_PAIRS * TILE).cast::<u32>();
                 let (mut even, mut odd) = (zeros, zeros);
                 for pair in 0..BLOCK_PAIRS.min(self.pairs - first) {
-                    let (mut columns, mut odd_columns) = ([L::splat(0.0); P], [L::splat(0.0); P]);
-                    for p in 0..P {
-                        let b = b.add(p * self.b_panel_stride);
-                        L::prefetch(b.wrapping_add(PREFETCH_PAIRS * self.b_pair_stride).cast());
-                        columns[p] = L::load_bf16_even(b.cast());
-                        odd_columns[p] = L::load_bf16_odd(b.cast());
-                    }
+                    L::prefetch(b.wrapping_add(PREFETCH_PAIRS * self.b_pair_stride).cast());
+                    let (columns, odd_columns) = (L::load_bf16_even(b.cast()), L::load_bf16_odd(b.cast()));
                     for r in 0..R {
                         let both = *a.add(r * BLOCK_PAIRS + pair);
-                        let x = L::splat(f32::from_bits(both << 16));
-                        let odd_x = L::splat(f32::from_bits(both & 0xffff_0000));
-                        for p in 0..P {
-                            even[r][p] = x.fma(columns[p], even[r][p]);
-                            odd[r][p] = odd_x.fma(odd_columns[p], odd[r][p]);
-                        }
+                        even[r] = L::splat(f32::from_bits(both << 16)).fma(columns, even[r]);
+                        odd[r] = L::splat(f32::from_bits(both & 0xffff_0000)).fma(odd_columns, odd[r]);
                     }
                     b = b.add(self.b_pair_stride);
                 }
                 for r in 0..R {
-                    for p in 0..P {
-                        sums[r][p] = sums[r][p].add(even[r][p].add(odd[r][p]));
-                    }
+                    sums[r] = sums[r].add(even[r].add(odd[r]));
                 }
             }
             for r in 0..R {
-                for p in 0..P {
-                    sums[r][p].store(c.add(r * self.c_stride + p * LANES));
-                }
+                sums[r].store(c.add(r * self.c_stride));
             }
         }
     }

@@ -7,7 +7,7 @@ use half::bf16;
 use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICE_BLOCKS, SLICED_PANELS, STREAM_BLOCKS};
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
-use crate::cpu::lanes::Lanes;
+use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::quant::QuantBuffers;
 use crate::cpu::region::{Buffer, Floats};
 use crate::cpu::rows::Normed;
@@ -82,6 +82,12 @@ impl TileRows {
         assert!((product + 1) * PRODUCT_SUMS <= self.sums.as_slice().len());
         // SAFETY: inside the buffer.
         unsafe { self.sums.as_mut_ptr().add(product * PRODUCT_SUMS) }
+    }
+
+    /// Of so many rows × panels.
+    #[inline(always)]
+    pub(super) fn sums_of(&mut self, rows: usize, panels: usize) -> &mut [f32] {
+        &mut self.sums.as_mut_slice()[..rows * panels * LANES]
     }
 
     /// Room for so many tiles, in one half of the buffer or the other. Pointers from earlier calls stay good.

@@ -1,6 +1,8 @@
 //! A cell's codes as a tile of bf16.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 use half::bf16;
@@ -15,10 +17,14 @@ use crate::cpu::lanes::{LANES, Lanes};
 /// A whole cell is readable.
 #[inline(always)]
 pub(super) unsafe fn expand<L: Lanes>(format: Format, table: &[bf16; 32], cell: *const u8, tile: &mut Tile) {
+    // SAFETY: the caller's promise; kernels over these lanes run where their instructions are.
     #[cfg(target_arch = "x86_64")]
-    if L::WORD_TABLES {
-        // SAFETY: the caller's promise; kernels over these lanes run where AVX-512 is.
-        return unsafe { avx512::expand(format, table, cell, tile) };
+    unsafe {
+        match L::TABLE_BYTES {
+            64 => return avx512::expand(format, table, cell, tile),
+            32 => return avx2::expand(format, cell, tile),
+            _ => {}
+        }
     }
     // SAFETY: the caller's promise.
     let cell = unsafe { std::slice::from_raw_parts(cell, format.code_bytes()) };

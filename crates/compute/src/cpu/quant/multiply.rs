@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::blocks::{CellBlocks, PanelCells};
 use super::buffers::QuantBuffers;
 use super::cells::Cells;
 #[cfg(target_arch = "x86_64")]
@@ -53,6 +54,23 @@ pub(crate) fn multiply<L: Lanes>(
             item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
             continue;
         }
+        if !L::TILES && rows > FEW_ROWS {
+            let second = if panels == PANELS { panel_cells(cells, first + 1) } else { None };
+            match (panel_cells(cells, first), second) {
+                (Some(one), Some(other)) if one.format.minima == other.format.minima => {
+                    in_blocks::<L, 2>([one, other], 0, blocks, left, rows, buffers);
+                }
+                (one, other) => {
+                    for (place, panel) in [one, other].into_iter().enumerate() {
+                        if let Some(panel) = panel {
+                            in_blocks::<L, 1>([panel], place, blocks, left, rows, buffers);
+                        }
+                    }
+                }
+            }
+            item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
+            continue;
+        }
         let slice_blocks = blocks.div_ceil(blocks.div_ceil(SLICE_BLOCKS));
         for slice in (0..blocks).step_by(slice_blocks) {
             let slice = slice..blocks.min(slice + slice_blocks);
@@ -86,6 +104,38 @@ pub(crate) fn multiply<L: Lanes>(
         }
         item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
     }
+}
+
+/// `None` for superblocks.
+fn panel_cells(cells: &Cells, panel: usize) -> Option<PanelCells<'_>> {
+    let format = cells.format(panel)?;
+    Some(PanelCells { format, table: cells.table(panel), cells: cells.cell(panel, 0) })
+}
+
+/// Sums of whole panels go to their places among those at hand.
+#[inline(always)]
+fn in_blocks<L: Lanes, const P: usize>(
+    panels: [PanelCells<'_>; P],
+    place: usize,
+    blocks: usize,
+    left: *const bf16,
+    rows: usize,
+    buffers: &mut QuantBuffers,
+) {
+    let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
+    assert!(place + P <= PANELS && sums.len() >= (rows - 1) * PANELS * LANES + P * LANES);
+    // All blocks of whole tiles of rows and of the panels, and rows of sums.
+    L::call(CellBlocks {
+        rows,
+        blocks,
+        a: left,
+        a_tile_stride: blocks * TILE,
+        panels,
+        sums: buffers.block_sums.as_slice().as_ptr(),
+        sums_tile_stride: blocks * TILE_ROWS,
+        c: sums.as_mut_ptr(),
+        c_stride: PANELS * LANES,
+    });
 }
 
 /// A whole panel at once: what is not expanded needs no slices. Its sums go to their place among the panels at hand.

@@ -65,7 +65,6 @@ impl Kernel for CellProduct {
             let mut row = 0;
             while row < of_tile.rows {
                 row += match of_tile.rows - row {
-                    4.. if L::ACCUMULATORS >= 16 => of_tile.chains::<L, 4>(row),
                     2.. => of_tile.chains::<L, 2>(row),
                     _ => of_tile.chains::<L, 1>(row),
                 };
@@ -201,6 +200,7 @@ impl CellProduct {
 mod tests {
     use baton_model::Dtype;
 
+    use super::super::blocks::{CellBlocks, PanelCells};
     use super::super::cell::Tile;
     use super::super::expand::expand;
     use super::super::few_rows::few_rows;
@@ -350,6 +350,32 @@ mod tests {
                                 "{dtype}, from codes: {rows} rows at ({row}, {column})"
                             );
                         }
+                    }
+                }
+                for rows in [1, 3, 8, 17, 48] {
+                    let mut c = [7.0; MAX_ROWS * 2 * LANES];
+                    let (table, panels) = (format.table(), [cells.as_ptr(); 2]);
+                    isa.run(CellBlocks {
+                        rows,
+                        blocks: BLOCKS,
+                        a: x.as_ptr(),
+                        a_tile_stride: BLOCKS * TILE,
+                        panels: panels.map(|cells| PanelCells { format, table: &table, cells }),
+                        sums: sums.as_ptr(),
+                        sums_tile_stride: BLOCKS * TILE_ROWS,
+                        c: c.as_mut_ptr(),
+                        c_stride: 2 * LANES,
+                    });
+                    for (i, &got) in c.iter().enumerate() {
+                        let (row, column) = (i / LANES / 2, i % LANES);
+                        let zero = f32::from(format.zero);
+                        let expected = if row < rows {
+                            defined(&row_of(row), &groups[column], zero, signed, format.minima)
+                        } else {
+                            7.0
+                        };
+                        let place = format!("{rows} rows at ({row}, {column})");
+                        assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}, in blocks: {place}");
                     }
                 }
                 for (rows, codes) in [1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 40, 48]

@@ -1,0 +1,210 @@
+//! Products of bf16 in vector registers, where there are no tiles.
+//!
+//! Multiply-adds want f32, so a block of k is widened before it is used: columns once for all rows, rows once for all panels that
+//! are at hand. Both stay in the first-level cache.
+//!
+//! ```text
+//!   columns   [panel][even k, then odd k][16 columns]
+//!   rows      [row][even k, then odd k]
+//! ```
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
+)]
+
+use std::mem::MaybeUninit;
+
+use half::bf16;
+
+use super::{BLOCK_DEPTH, TILE, TILE_ROWS};
+use crate::cpu::lanes::{LANES, Lanes};
+
+const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
+/// Panels that share what is widened of the rows: 16 KiB, half of a first-level cache.
+pub(crate) const WIDE_PANELS: usize = 4;
+/// The most rows that share one load of the columns.
+const STRIP_ROWS: usize = 8;
+
+/// One block of the columns of some panels.
+#[repr(align(64))]
+pub(crate) struct WideColumns(MaybeUninit<[[f32; TILE]; WIDE_PANELS]>);
+
+/// One block of some rows.
+#[repr(align(64))]
+struct WideRows(MaybeUninit<[[f32; BLOCK_DEPTH]; STRIP_ROWS]>);
+
+/// What becomes of a block's products.
+pub(crate) trait Fold {
+    /// The sum of a row's 16 columns with this block.
+    fn fold<L: Lanes>(&self, sum: L, products: L, row: usize, panel: usize) -> L;
+}
+
+/// They are added.
+pub(super) struct Add;
+
+impl Fold for Add {
+    #[inline(always)]
+    fn fold<L: Lanes>(&self, sum: L, products: L, _row: usize, _panel: usize) -> L {
+        sum.add(products)
+    }
+}
+
+impl WideColumns {
+    pub(crate) const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// Some pairs of k of one panel.
+    ///
+    /// # Safety
+    /// 16 columns of them are readable, pairs `pair_stride` apart.
+    #[inline(always)]
+    pub(crate) unsafe fn put<L: Lanes>(&mut self, panel: usize, from: *const bf16, pair_stride: usize, pairs: usize) {
+        assert!(panel < WIDE_PANELS && pairs <= BLOCK_PAIRS);
+        let to = self.0.as_mut_ptr().cast::<f32>();
+        for pair in 0..pairs {
+            // SAFETY: the caller's promise, and a panel's place.
+            unsafe {
+                let (from, to) = (from.add(pair * pair_stride).cast(), to.add(panel * TILE + pair * LANES));
+                L::load_bf16_even(from).store(to);
+                L::load_bf16_odd(from).store(to.add(TILE / 2));
+            }
+        }
+    }
+}
+
+/// One block of rows in tile order, times columns.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockProduct {
+    pub(crate) rows: usize,
+    pub(crate) panels: usize,
+    /// Of k.
+    pub(crate) pairs: usize,
+    pub(crate) a: *const bf16,
+    pub(crate) a_tile_stride: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_stride: usize,
+    /// Whether sums begin with this block, from zero.
+    pub(crate) begins: bool,
+}
+
+impl BlockProduct {
+    /// # Safety
+    /// A and C hold what the product says, and the columns so many pairs of so many panels.
+    #[inline(always)]
+    pub(crate) unsafe fn run<L: Lanes>(&self, columns: &WideColumns, fold: &impl Fold) {
+        debug_assert!(self.panels <= WIDE_PANELS);
+        let mut row = 0;
+        while row < self.rows {
+            // SAFETY: the caller's promise.
+            row += unsafe {
+                match self.rows - row {
+                    8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, columns, fold),
+                    6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, columns, fold),
+                    4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, columns, fold),
+                    4.. => self.strip::<L, 4, 1>(row, columns, fold),
+                    2.. if L::ACCUMULATORS >= 16 => self.strip::<L, 2, 2>(row, columns, fold),
+                    2.. => self.strip::<L, 2, 1>(row, columns, fold),
+                    _ if L::ACCUMULATORS >= 16 => self.strip::<L, 1, 2>(row, columns, fold),
+                    _ => self.strip::<L, 1, 1>(row, columns, fold),
+                }
+            };
+        }
+    }
+
+    /// `R` rows, `P` panels at a time.
+    ///
+    /// # Safety
+    /// As for `run`.
+    #[inline(always)]
+    unsafe fn strip<L: Lanes, const R: usize, const P: usize>(
+        &self,
+        row: usize,
+        columns: &WideColumns,
+        fold: &impl Fold,
+    ) -> usize {
+        let mut wide = WideRows(MaybeUninit::uninit());
+        let x = wide.0.as_mut_ptr().cast::<f32>();
+        for r in 0..R {
+            // SAFETY: a row's 32 k, and its place. What lies behind may be anything, it is only asked for.
+            unsafe {
+                let from = self.row(row + r);
+                L::prefetch(self.row(row + R + r).cast());
+                L::load_bf16_even(from.cast()).store(x.add(r * BLOCK_DEPTH));
+                L::load_bf16_odd(from.cast()).store(x.add(r * BLOCK_DEPTH + BLOCK_PAIRS));
+            }
+        }
+        let columns = columns.0.as_ptr().cast::<f32>();
+        let mut panel = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            while panel + P <= self.panels {
+                self.products::<L, R, P>((row, panel), x, columns.add(panel * TILE), fold);
+                panel += P;
+            }
+            while panel < self.panels {
+                self.products::<L, R, 1>((row, panel), x, columns.add(panel * TILE), fold);
+                panel += 1;
+            }
+        }
+        R
+    }
+
+    #[inline(always)]
+    fn row(&self, row: usize) -> *const bf16 {
+        self.a.wrapping_add(row / TILE_ROWS * self.a_tile_stride + row % TILE_ROWS * BLOCK_DEPTH)
+    }
+
+    /// # Safety
+    /// As for `run`, from this row and panel on.
+    #[inline(always)]
+    unsafe fn products<L: Lanes, const R: usize, const P: usize>(
+        &self,
+        (row, panel): (usize, usize),
+        x: *const f32,
+        columns: *const f32,
+        fold: &impl Fold,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let even = chains::<L, R, P>(x, columns, self.pairs);
+            let odd = chains::<L, R, P>(x.add(BLOCK_PAIRS), columns.add(TILE / 2), self.pairs);
+            for r in 0..R {
+                for p in 0..P {
+                    let c = self.c.add((row + r) * self.c_stride + (panel + p) * LANES);
+                    let sum = if self.begins { L::splat(0.0) } else { L::load(c) };
+                    fold.fold(sum, even[r][p].add(odd[r][p]), row + r, panel + p).store(c);
+                }
+            }
+        }
+    }
+}
+
+/// Every second k of a block, from zero.
+///
+/// # Safety
+/// `R` rows and `P` panels of so many k are readable.
+#[inline(always)]
+unsafe fn chains<L: Lanes, const R: usize, const P: usize>(
+    x: *const f32,
+    columns: *const f32,
+    count: usize,
+) -> [[L; P]; R] {
+    let mut sums = [[L::splat(0.0); P]; R];
+    for k in 0..count {
+        let mut of_panels = [L::splat(0.0); P];
+        for p in 0..P {
+            // SAFETY: the caller's promise.
+            of_panels[p] = unsafe { L::load(columns.add(p * TILE + k * LANES)) };
+        }
+        for r in 0..R {
+            // SAFETY: the caller's promise.
+            let x = L::splat(unsafe { *x.add(r * BLOCK_DEPTH + k) });
+            for p in 0..P {
+                sums[r][p] = x.fma(of_panels[p], sums[r][p]);
+            }
+        }
+    }
+    sums
+}
