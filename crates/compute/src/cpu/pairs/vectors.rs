@@ -21,7 +21,7 @@ use super::{BLOCK_DEPTH, TILE, TILE_ROWS};
 use crate::cpu::lanes::{LANES, Lanes};
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
-/// Panels that share what is widened of the rows: 16 KiB, half of a first-level cache.
+/// Panels that share what is widened of the rows: 8 KiB, a quarter of a first-level cache, or half of one that two threads share.
 pub(crate) const WIDE_PANELS: usize = 4;
 /// The most rows that share one load of the columns.
 const STRIP_ROWS: usize = 8;
