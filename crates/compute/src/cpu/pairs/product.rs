@@ -63,7 +63,8 @@ impl Kernel for PairsProduct {
         match self.rows {
             3 => self.strip::<L, 3>(),
             2 => self.strip::<L, 2>(),
-            _ => self.strip::<L, 1>(),
+            1 => self.strip::<L, 1>(),
+            _ => {}
         }
     }
 }
