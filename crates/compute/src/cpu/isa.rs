@@ -70,6 +70,14 @@ impl Isa {
         }
     }
 
+    pub(crate) fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self == Self::Amx {
+            return true;
+        }
+        false
+    }
+
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {

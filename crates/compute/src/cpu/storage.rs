@@ -29,7 +29,7 @@ pub enum KvDtype {
 /// How weights of bf16 lie in memory. Neither changes a bit of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightForm {
-    /// Compact where weights are so many that decoding waits for memory.
+    /// Compact where weights are so many that decoding waits for memory, and tiles multiply while it does.
     #[default]
     Auto,
     /// As they are multiplied: what many rows want.
@@ -45,7 +45,7 @@ impl WeightForm {
     /// For weights of so many bytes.
     pub(crate) fn is_compact(self, bytes: usize, isa: Isa) -> bool {
         match self {
-            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa != Isa::Portable,
+            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa.has_tiles(),
             Self::Plain => false,
             Self::Compact => true,
         }
@@ -121,7 +121,7 @@ mod tests {
         let best = Isa::available()[0];
         for (form, mib, isa, expected) in [
             (WeightForm::Auto, 511, best, false),
-            (WeightForm::Auto, 512, best, best != Isa::Portable),
+            (WeightForm::Auto, 512, best, best.has_tiles()),
             (WeightForm::Auto, 4096, Isa::Portable, false),
             (WeightForm::Plain, 4096, best, false),
             (WeightForm::Compact, 1, Isa::Portable, true),
