@@ -14,6 +14,7 @@ use crate::cpu::weights::Matrix;
 
 const SUMS_STRIDE: usize = WIDE_PANELS * LANES;
 const PAIRS: usize = BLOCK_DEPTH / 2;
+
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
 #[inline(always)]
 pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::cell::Tile;
 use super::expand::expand;
-use super::format::{Format, GROUP, Precision};
+use super::format::{Format, GROUP};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{BlockProduct, Fold, TILE, TILE_ROWS, WideColumns};
@@ -100,9 +100,9 @@ impl<const P: usize> Scales<P> {
         // SAFETY: behind the codes are the scales, and behind them the minima.
         unsafe {
             let scales = cell.add(format.code_bytes());
-            sixteen::<L>(format.scales, scales).store(self.scales[place].as_mut_ptr());
+            format.sixteen::<L>(scales).store(self.scales[place].as_mut_ptr());
             if format.minima {
-                sixteen::<L>(format.scales, scales.add(format.scale_bytes())).store(self.minima[place].as_mut_ptr());
+                format.sixteen::<L>(scales.add(format.scale_bytes())).store(self.minima[place].as_mut_ptr());
             }
         }
     }
@@ -111,19 +111,6 @@ impl<const P: usize> Scales<P> {
     fn scaled<L: Lanes>(&self, sum: L, products: L, place: usize) -> L {
         // SAFETY: sixteen values. The products from zero, as tiles begin.
         unsafe { L::splat(0.0).add(products).fma(L::load(self.scales[place].as_ptr()), sum) }
-    }
-}
-
-/// # Safety
-/// 16 scales are readable.
-#[inline(always)]
-unsafe fn sixteen<L: Lanes>(precision: Precision, scales: *const u8) -> L {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match precision {
-            Precision::Half => L::load_f16(scales),
-            Precision::Single => L::load(scales.cast()),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use baton_model::Dtype;
 
-use crate::cpu::lanes::LANES;
+use crate::cpu::lanes::{LANES, Lanes};
 
 /// Weights of one column that share a scale: as many as an AMX tile takes at once.
 pub(crate) const GROUP: usize = 32;
@@ -64,6 +64,21 @@ impl Format {
         match self.scales {
             Precision::Half => 2 * LANES,
             Precision::Single => 4 * LANES,
+        }
+    }
+
+    /// Scales, or minima.
+    ///
+    /// # Safety
+    /// 16 of them are readable.
+    #[inline(always)]
+    pub(super) unsafe fn sixteen<L: Lanes>(self, scales: *const u8) -> L {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.scales {
+                Precision::Half => L::load_f16(scales),
+                Precision::Single => L::load(scales.cast()),
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 
 use half::bf16;
 
-use super::format::{CodeWidth, Format, GROUP, Precision};
+use super::format::{CodeWidth, Format, GROUP};
 #[cfg(target_arch = "x86_64")]
 use super::many_rows::many_rows;
 use crate::cpu::isa::Kernel;
@@ -147,7 +147,8 @@ impl CellProduct {
         // SAFETY: behind the codes of a cell are its scales, and behind them its minima.
         let (scale, minimum) = unsafe {
             let scales = self.cell(block).add(format.code_bytes());
-            (self.scales::<L>(scales), format.minima.then(|| self.scales::<L>(scales.add(format.scale_bytes()))))
+            let minima = format.minima.then(|| format.sixteen::<L>(scales.add(format.scale_bytes())));
+            (format.sixteen::<L>(scales), minima)
         };
         for r in 0..R {
             sums[r] = dot(r).fma(scale, sums[r]);
@@ -155,19 +156,6 @@ impl CellProduct {
                 // SAFETY: sums of a whole tile of rows.
                 let sum = L::splat(unsafe { *self.sums.add(block * TILE_ROWS + row + r) });
                 sums[r] = minimum.fma(sum, sums[r]);
-            }
-        }
-    }
-
-    /// # Safety
-    /// 16 scales are readable.
-    #[inline(always)]
-    unsafe fn scales<L: Lanes>(&self, scales: *const u8) -> L {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.format.scales {
-                Precision::Half => L::load_f16(scales),
-                Precision::Single => L::load(scales.cast()),
             }
         }
     }
@@ -302,9 +290,12 @@ mod tests {
                 .map(|row| (0..BLOCKS).map(|block| Group::read(dtype, row, block).unwrap()).collect())
                 .collect();
             let mut cells = vec![0; BLOCKS * format.cell_bytes()];
+            let mut reversed = cells.clone();
             for (column, groups) in groups.iter().enumerate() {
-                for (cell, group) in cells.chunks_mut(format.cell_bytes()).zip(groups) {
-                    format.put(cell, column, group);
+                for (cells, column) in [(&mut cells, column), (&mut reversed, LANES - 1 - column)] {
+                    for (cell, group) in cells.chunks_mut(format.cell_bytes()).zip(groups) {
+                        format.put(cell, column, group);
+                    }
                 }
             }
             let signed = format.width == CodeWidth::Eight;
@@ -354,7 +345,7 @@ mod tests {
                 }
                 for rows in [1, 3, 8, 17, 48] {
                     let mut c = [7.0; MAX_ROWS * 2 * LANES];
-                    let (table, panels) = (format.table(), [cells.as_ptr(); 2]);
+                    let (table, panels) = (format.table(), [cells.as_ptr(), reversed.as_ptr()]);
                     isa.run(CellBlocks {
                         rows,
                         blocks: BLOCKS,
@@ -367,7 +358,8 @@ mod tests {
                         c_stride: 2 * LANES,
                     });
                     for (i, &got) in c.iter().enumerate() {
-                        let (row, column) = (i / LANES / 2, i % LANES);
+                        let (row, panel, column) = (i / LANES / 2, i / LANES % 2, i % LANES);
+                        let column = if panel == 0 { column } else { LANES - 1 - column };
                         let zero = f32::from(format.zero);
                         let expected = if row < rows {
                             defined(&row_of(row), &groups[column], zero, signed, format.minima)
