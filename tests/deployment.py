@@ -91,10 +91,11 @@ def engine(
     host: str = "127.0.0.1",
     port: int | None = None,
     prefix: list[str] | None = None,
+    model: str = "storyteller-11m",
 ):
     """Runs a `baton engine` by itself until the block ends. `prefix` stands before the command."""
     address = f"{host}:{port or free_port()}"
-    return running(tmp_path, address, ["engine", "storyteller-11m", "--listen", address, *flags], secret, prefix or [])
+    return running(tmp_path, address, ["engine", model, "--listen", address, *flags], secret, prefix or [])
 
 
 @contextmanager

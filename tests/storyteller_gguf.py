@@ -1,11 +1,12 @@
 """The bundled model as a GGUF file, the way llama.cpp's converter would write it."""
 import json
 import struct
+from array import array
 from pathlib import Path
 
 MODEL = Path(__file__).parent.parent / "models/storyteller-11m"
 ALIGNMENT = 32
-BF16 = 30
+Q8_0, BF16 = 8, 30
 U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
 
 NAMES = [
@@ -84,11 +85,25 @@ def pairs_together(weights: bytes, rows: int, columns: int, head_dim: int = 64) 
     return b"".join(map(row, order))
 
 
-def write(path: Path) -> Path:
+def eight_bits(weights: bytes) -> bytes:
+    """From bf16: for each 32 a scale and codes."""
+    values = array("f", array("I", (half << 16 for half in array("H", weights))).tobytes())
+    blocks = []
+    for first in range(0, len(values), 32):
+        block = values[first : first + 32]
+        scale = max(map(abs, block)) / 127 or 1.0
+        blocks.append(struct.pack("<e32b", scale, *(round(value / scale) for value in block)))
+    return b"".join(blocks)
+
+
+def write(path: Path, quantized: str | None = None) -> Path:
+    """Matrices whose names end in `quantized` in Q8_0, the others as they are."""
     pairs, table, data = metadata(), b"", b""
     all_tensors = list(tensors())
     for name, sizes, weights in all_tensors:
-        table += text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, BF16, len(data))
+        is_quantized = quantized is not None and name.endswith(quantized)
+        weights, kind = (eight_bits(weights), Q8_0) if is_quantized else (weights, BF16)
+        table += text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, len(data))
         data += weights + bytes(-len(weights) % ALIGNMENT)
     header = b"GGUF" + struct.pack("<IQQ", 3, len(all_tensors), len(pairs)) + b"".join(pairs) + table
     path.write_bytes(header + bytes(-len(header) % ALIGNMENT) + data)

@@ -61,6 +61,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
         dtype: size.dtype.storage(),
         kv_dtype: size.kv_dtype.storage(),
         weights: size.weights.form(),
+        products: size.products.products(),
         kv_pages: size.kv_pages,
         max_step_tokens: size.step_tokens,
         max_slots: size.max_slots,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use baton_compute::{KvDtype, StorageDtype, WeightForm};
+use baton_compute::{KvDtype, Products, StorageDtype, WeightForm};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -74,6 +74,10 @@ pub(crate) struct EngineOptions {
     /// How bf16 weights lie in memory; answers are the same [default: auto]
     #[arg(long, value_name = "FORM")]
     pub(crate) weights: Option<WeightsOption>,
+
+    /// How quantized weights of a GGUF file are multiplied; all engines alike [default: auto]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) products: Option<ProductsOption>,
 
     /// KV pages of each engine, 32 tokens each [default: for 64 full contexts, but at most a quarter of the memory]
     #[arg(long, value_name = "N", conflicts_with = "kv_memory")]
@@ -265,6 +269,36 @@ impl WeightsOption {
     }
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ProductsOption {
+    /// Integer with AVX-512 VNNI and no AMX; float on other machines
+    #[default]
+    Auto,
+    /// Activations rounded to bf16
+    Float,
+    /// Activations as whole numbers of 14 bits, for types with a scale per 32 weights
+    Integer,
+}
+
+impl ProductsOption {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Float => "float",
+            Self::Integer => "integer",
+        }
+    }
+
+    pub(crate) fn products(self) -> Products {
+        match self {
+            Self::Auto => Products::Auto,
+            Self::Float => Products::Float,
+            Self::Integer => Products::Integer,
+        }
+    }
+}
+
 impl ServeOptions {
     /// What is missing here is taken from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
@@ -291,6 +325,7 @@ impl EngineOptions {
             dtype: self.dtype.or(other.dtype),
             kv_dtype: self.kv_dtype.or(other.kv_dtype),
             weights: self.weights.or(other.weights),
+            products: self.products.or(other.products),
             kv_pages: if sized { self.kv_pages } else { other.kv_pages },
             kv_memory: if sized { self.kv_memory } else { other.kv_memory },
             step_tokens: self.step_tokens.or(other.step_tokens),

@@ -7,7 +7,7 @@ use baton_model::DecoderSpec;
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;
 use crate::failure::Failure;
-use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption, WeightsOption};
+use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption, ProductsOption, WeightsOption};
 
 /// Full contexts the KV pool holds, memory permitting.
 const CONTEXTS: usize = 64;
@@ -27,6 +27,7 @@ pub(crate) struct EngineSize {
     pub(crate) dtype: DtypeOption,
     pub(crate) kv_dtype: KvDtypeOption,
     pub(crate) weights: WeightsOption,
+    pub(crate) products: ProductsOption,
     pub(crate) kv_pages: usize,
     pub(crate) step_tokens: usize,
     pub(crate) fabric: FabricMode,
@@ -65,6 +66,7 @@ impl EngineSize {
             dtype,
             kv_dtype,
             weights: options.weights.unwrap_or_default(),
+            products: options.products.unwrap_or_default(),
             kv_pages,
             step_tokens: options.step_tokens.unwrap_or(512),
             fabric: options.fabric.unwrap_or_default(),
@@ -99,6 +101,7 @@ impl EngineSize {
             format!("--dtype={}", self.dtype.name()),
             format!("--kv-dtype={}", self.kv_dtype.name()),
             format!("--weights={}", self.weights.name()),
+            format!("--products={}", self.products.name()),
             format!("--kv-pages={}", self.kv_pages),
             format!("--step-tokens={}", self.step_tokens),
             format!("--fabric={}", self.fabric.name()),

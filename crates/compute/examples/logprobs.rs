@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use baton_compute::{
-    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype, WeightForm,
+    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, Products, SamplerSpec, Segment, SegmentOutput, SlotId,
+    StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{Model, ModelSource};
@@ -56,6 +56,7 @@ fn write_logprobs(
         dtype,
         kv_dtype,
         weights: WeightForm::Auto,
+        products: Products::Auto,
         kv_pages: pages,
         max_step_tokens: STEP_TOKENS,
         max_slots: 1,

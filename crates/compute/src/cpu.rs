@@ -51,7 +51,7 @@ use baton_model::{DecoderSpec, Model, Part, TensorView};
 use half::bf16;
 
 pub use self::isa::Isa;
-pub use self::storage::{KvDtype, StorageDtype, WeightForm, kv_layout};
+pub use self::storage::{KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use self::weights::Progress;
 
 use self::batch::Batch;
@@ -73,6 +73,7 @@ pub struct CpuOptions {
     pub dtype: StorageDtype,
     pub kv_dtype: KvDtype,
     pub weights: WeightForm,
+    pub products: Products,
     pub kv_pages: usize,
     pub max_step_tokens: usize,
     pub max_slots: usize,
@@ -140,6 +141,7 @@ impl CpuBackend {
             context,
             max_rows: options.max_step_tokens,
             weights: options.weights,
+            products: options.products,
         };
         let weights_id = weights.weights_id();
         let storage = Storage::decide(&spec, options.dtype, options.kv_dtype)

@@ -11,6 +11,6 @@ mod sample;
 
 pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
 pub use ceilings::Ceilings;
-pub use cpu::{CpuBackend, CpuOptions, Isa, KvDtype, Progress, StorageDtype, WeightForm, kv_layout};
+pub use cpu::{CpuBackend, CpuOptions, Isa, KvDtype, Products, Progress, StorageDtype, WeightForm, kv_layout};
 pub use plan::{InputToken, LayerHook, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};

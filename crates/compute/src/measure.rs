@@ -19,8 +19,8 @@ use self::random_layer::RandomLayer;
 use self::work::Shape;
 use crate::cpu::decoder::PhaseClock;
 use crate::{
-    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput,
-    SlotId, StepOutput, StepPlan, StorageDtype, WeightForm,
+    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, Products, SamplerSpec, Segment,
+    SegmentOutput, SlotId, StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 
 /// A backend whose steps are measured.
@@ -153,6 +153,7 @@ fn options(threads: usize, tp: usize, limits: StepLimits) -> CpuOptions {
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
         weights: WeightForm::Auto,
+        products: Products::Auto,
         kv_pages: (limits.batch * pages_of(limits.context)).max(limits.tokens.div_ceil(PAGE_TOKENS)),
         max_step_tokens: limits.tokens.max(limits.batch),
         max_slots: limits.batch.max(1),

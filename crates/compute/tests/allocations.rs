@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use baton_compute::{
-    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype, WeightForm,
+    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, Products, SamplerSpec, Segment, SegmentOutput, SlotId,
+    StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
@@ -71,6 +71,7 @@ fn check(weights: WeightForm) {
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
         weights,
+        products: Products::Auto,
         kv_pages: 2 * SEQUENCES,
         max_step_tokens: SEQUENCES * PROMPT_TOKENS,
         max_slots: SEQUENCES,

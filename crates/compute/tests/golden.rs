@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use baton_compute::{
-    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype, WeightForm,
+    Backend, CpuBackend, CpuOptions, InputToken, KvDtype, Products, SamplerSpec, Segment, SegmentOutput, SlotId,
+    StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId, TokenLogprobs};
 use baton_model::{Model, ModelSource};
@@ -101,6 +101,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
         dtype,
         kv_dtype,
         weights: WeightForm::Auto,
+        products: Products::Auto,
         kv_pages: pages,
         max_step_tokens: tokens.len(),
         max_slots: 1,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype, WeightForm};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_core::{
     Attempt, EngineCounters, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, TokenId, TokenLogprobs,
 };
@@ -100,6 +100,7 @@ impl Setup {
             dtype: StorageDtype::Auto,
             kv_dtype: KvDtype::Auto,
             weights: WeightForm::Auto,
+            products: Products::Auto,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 16,

@@ -25,7 +25,7 @@ use super::kv::{Evening, KvPool, KvShape};
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
-use super::storage::WeightForm;
+use super::storage::{Forms, Products, WeightForm};
 use super::team::{Member, Team};
 use super::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
 use super::workspace::Workspace;
@@ -89,6 +89,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) context: usize,
     pub(crate) max_rows: usize,
     pub(crate) weights: WeightForm,
+    pub(crate) products: Products,
 }
 
 impl<K: BlockProducts> Decoder<K> {
@@ -110,7 +111,7 @@ impl<K: BlockProducts> Decoder<K> {
             weights: DecoderWeights::load(
                 &**source,
                 shards,
-                |bytes| sizes.weights.is_compact(bytes, isa),
+                |bytes| Forms { compact: sizes.weights.is_compact(bytes, isa), groups: sizes.products.of_groups(isa) },
                 &mut team,
                 progress,
             )?,
@@ -169,7 +170,8 @@ impl<K: BlockProducts> Decode for Decoder<K> {
     }
 
     fn numerics(&self) -> String {
-        format!("{}-{}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+        let products = if self.weights.has_integers() { "-int14-v1" } else { "" };
+        format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
     }
 
     fn weight_bytes(&self, phase: Phase) -> usize {

@@ -9,6 +9,8 @@ use super::lanes::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
+use super::quant::has_byte_products;
+#[cfg(target_arch = "x86_64")]
 use super::tiles;
 use crate::ComputeError;
 
@@ -74,6 +76,15 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         if self == Self::Amx {
             return true;
+        }
+        false
+    }
+
+    /// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
+    pub(crate) fn has_byte_products(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self, Self::Avx512 | Self::Amx) {
+            return has_byte_products();
         }
         false
     }

@@ -15,6 +15,8 @@
 //!   acc = dot · scale + acc
 //!   acc = minimum · (sum of the 32 x) + acc
 //! ```
+//!
+//! Machines without tiles may take these as [products of whole numbers](integers) instead.
 
 mod blocks;
 mod buffers;
@@ -25,6 +27,7 @@ mod expand;
 mod few_rows;
 mod format;
 mod group;
+mod integers;
 #[cfg(target_arch = "x86_64")]
 mod many_rows;
 mod multiply;
@@ -33,5 +36,6 @@ mod row_sums;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
-pub(crate) use self::cells::Cells;
+pub(crate) use self::cells::{Cells, GroupProducts};
+pub(crate) use self::integers::has_byte_products;
 pub(crate) use self::multiply::multiply;

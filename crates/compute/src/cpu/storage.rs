@@ -7,6 +7,7 @@ use half::bf16;
 use super::isa::Isa;
 use super::kv::KvElement;
 use super::lanes::padded;
+use super::quant::GroupProducts;
 
 /// What weights are stored as, and with it what products multiply. The residual stream and all sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,37 @@ impl WeightForm {
             Self::Compact => true,
         }
     }
+}
+
+/// How quantized weights with a scale per 32 are multiplied. Results differ in their last bits, and numerics ids with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Products {
+    /// Of whole numbers where that is faster: with AVX-512 VNNI and without AMX.
+    #[default]
+    Auto,
+    /// Rows are rounded to bf16.
+    Float,
+    /// Rows become whole numbers of 14 bits, 32 by 32.
+    Integer,
+}
+
+impl Products {
+    pub(crate) fn of_groups(self, isa: Isa) -> GroupProducts {
+        let integer = match self {
+            Self::Auto => isa.has_byte_products() && !isa.has_tiles(),
+            Self::Float => false,
+            Self::Integer => true,
+        };
+        if integer { GroupProducts::Integers } else { GroupProducts::Pairs }
+    }
+}
+
+/// How weights are kept, decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forms {
+    /// Elements in fewer bits, where that suits them.
+    pub(crate) compact: bool,
+    pub(crate) groups: GroupProducts,
 }
 
 /// All decided.

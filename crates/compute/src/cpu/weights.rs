@@ -16,7 +16,9 @@ use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
 use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::padded;
+use super::quant::Cells;
 use super::shards::{Deal, Shards};
+use super::storage::Forms;
 use super::team::Team;
 use crate::ComputeError;
 
@@ -95,19 +97,19 @@ impl Shapes {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// `compact` is asked once, for weights of so many bytes.
+    /// `forms` is asked once, for weights of so many bytes.
     pub(crate) fn load(
         weights: &dyn Weights,
         shards: Shards,
-        compact: impl Fn(usize) -> bool,
+        forms: impl Fn(usize) -> Forms,
         team: &mut Team,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
         let elements = (0..shards.count).map(|shard| shapes.elements::<E>(spec.layers, &shards, shard));
-        let compact = compact(elements.clone().sum::<usize>() * size_of::<E>());
-        let arenas = elements.map(|elements| Arena::new(elements, compact));
+        let forms = forms(elements.clone().sum::<usize>() * size_of::<E>());
+        let arenas = elements.map(|elements| Arena::new(elements, forms));
         let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
@@ -131,6 +133,19 @@ impl<E: Element> DecoderWeights<E> {
             Phase::Embed | Phase::StoreKv | Phase::Attention => 0,
         }
     }
+}
+
+impl<E: Element> DecoderWeights<E> {
+    /// Whether some products are of whole numbers.
+    pub(crate) fn has_integers(&self) -> bool {
+        let of_layer =
+            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(has_integers);
+        self.layers.iter().any(of_layer) || has_integers(&self.head)
+    }
+}
+
+fn has_integers<E: Element>(parts: &Sharded<E>) -> bool {
+    parts.iter().any(|part| part.matrix.cells().is_some_and(Cells::has_integers))
 }
 
 impl<E: Element> Projection<E> {

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype, WeightForm};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_core::{
     Attempt, EngineCounters, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, TokenId, TokenLogprobs,
     TokenRange,
@@ -37,6 +37,7 @@ pub(crate) struct Setup {
     pub(crate) dtype: StorageDtype,
     pub(crate) kv_dtype: KvDtype,
     pub(crate) weights: WeightForm,
+    pub(crate) products: Products,
     pub(crate) landing_timeout: Duration,
 }
 
@@ -51,6 +52,7 @@ pub(crate) const PLAIN: Setup = Setup {
     dtype: StorageDtype::Auto,
     kv_dtype: KvDtype::Auto,
     weights: WeightForm::Plain,
+    products: Products::Auto,
     landing_timeout: Duration::from_secs(60),
 };
 
@@ -73,6 +75,7 @@ impl Setup {
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
             weights: self.weights,
+            products: self.products,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 32,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, KvDtype, StorageDtype, WeightForm};
+use baton_compute::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_core::TokenId;
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, SamplingDefaults, serve_engine};
@@ -71,6 +71,7 @@ impl Setup {
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
             weights: WeightForm::Auto,
+            products: Products::Auto,
             kv_pages: self.pages,
             max_step_tokens: 512,
             max_slots: 32,

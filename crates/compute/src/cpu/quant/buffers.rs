@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::cell::Tile;
 use super::format::GROUP;
+use super::integers::{self, Expanded, WholeRows};
 use super::multiply::{PANELS, SLICE_BLOCKS};
 use super::product::FEW_ROWS;
 use crate::ComputeError;
@@ -26,6 +27,8 @@ pub(crate) struct QuantBuffers {
     /// `[row tile][block][half][row]`
     pub(super) half_sums: Floats,
     halves_summed: Option<Range<usize>>,
+    pub(super) whole: WholeRows,
+    pub(super) expanded_cells: Expanded,
 }
 
 impl QuantBuffers {
@@ -40,6 +43,8 @@ impl QuantBuffers {
             widened_rows: None,
             half_sums: Floats::new(2 * rows * max_depth.div_ceil(GROUP))?,
             halves_summed: None,
+            whole: WholeRows::new(rows, max_depth)?,
+            expanded_cells: integers::expanded(),
         })
     }
 
@@ -48,6 +53,7 @@ impl QuantBuffers {
         self.summed = None;
         self.widened_rows = None;
         self.halves_summed = None;
+        self.whole.clear();
     }
 
     /// Whether sums of these rows' blocks are still to be taken in this phase; from now on they are not.

@@ -32,6 +32,11 @@ impl Format {
                 CodeWidth::Eight => cell[pair * 32 + k % 2 * LANES + column] = code,
             }
         }
+        self.put_scales(cell, column, group);
+    }
+
+    /// And minima.
+    pub(super) fn put_scales(self, cell: &mut [u8], column: usize, group: &Group) {
         let scales = &mut cell[self.code_bytes()..];
         self.put_scale(scales, column, group.scale);
         if self.minima {

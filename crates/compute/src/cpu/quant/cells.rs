@@ -10,6 +10,7 @@ use super::cell::Tile;
 use super::expand::expand;
 use super::format::{Format, GROUP};
 use super::group::Group;
+use super::integers::IntegerFormat;
 use super::superblock::{SUPER_DEPTH, Superblock, Superblocks};
 use crate::ComputeError;
 use crate::cpu::chunks::Chunks;
@@ -36,24 +37,39 @@ struct Place {
     table: [bf16; 32],
 }
 
+/// Which products weights with a scale per 32 are kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupProducts {
+    /// Of bf16, in the order of tiles.
+    Pairs,
+    /// Of [whole numbers](super::integers).
+    Integers,
+}
+
 /// How a panel is kept.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept {
     /// One cell for each 32 k.
     Groups(Format),
+    /// One cell for each 32 k, for products of whole numbers.
+    Integers(IntegerFormat),
     /// One supercell for each 256 k.
     Superblocks(Superblocks),
 }
 
 impl Kept {
-    fn of(dtype: Dtype) -> Option<Self> {
-        Format::of(dtype).map(Self::Groups).or_else(|| Superblocks::of(dtype).map(Self::Superblocks))
+    fn of(dtype: Dtype, products: GroupProducts) -> Option<Self> {
+        let groups = match products {
+            GroupProducts::Pairs => Format::of(dtype).map(Self::Groups),
+            GroupProducts::Integers => IntegerFormat::of(dtype).map(Self::Integers),
+        };
+        groups.or_else(|| Superblocks::of(dtype).map(Self::Superblocks))
     }
 
     /// k of one cell.
     fn depth(self) -> usize {
         match self {
-            Self::Groups(_) => GROUP,
+            Self::Groups(_) | Self::Integers(_) => GROUP,
             Self::Superblocks(_) => SUPER_DEPTH,
         }
     }
@@ -61,6 +77,7 @@ impl Kept {
     fn cell_bytes(self) -> usize {
         match self {
             Self::Groups(format) => format.cell_bytes(),
+            Self::Integers(format) => format.cell_bytes(),
             Self::Superblocks(superblocks) => superblocks.cell_bytes(),
         }
     }
@@ -73,16 +90,16 @@ impl Kept {
     fn table(self) -> [bf16; 32] {
         match self {
             Self::Groups(format) => format.table(),
-            Self::Superblocks(_) => [bf16::ZERO; 32],
+            Self::Integers(_) | Self::Superblocks(_) => [bf16::ZERO; 32],
         }
     }
 }
 
 impl Cells {
     /// How each panel of these columns would be kept. `None` if one cannot: a type without cells, or two types in a panel.
-    pub(crate) fn formats(columns: &Columns<'_>, depth: usize) -> Option<Vec<Kept>> {
+    pub(crate) fn formats(columns: &Columns<'_>, depth: usize, products: GroupProducts) -> Option<Vec<Kept>> {
         let panels = 0..columns.width() / LANES;
-        let kept = |panel: usize| panel_format(columns, panel * LANES..(panel + 1) * LANES);
+        let kept = |panel: usize| panel_format(columns, panel * LANES..(panel + 1) * LANES, products);
         panels.map(|panel| kept(panel).filter(|kept| depth.is_multiple_of(kept.depth()))).collect()
     }
 
@@ -110,18 +127,30 @@ impl Cells {
         panels.into_iter().any(|panel| self.format(panel).is_some_and(|format| format.minima))
     }
 
-    /// `None` for superblocks.
+    /// `None` for panels that are kept otherwise, here and below.
     pub(super) fn format(&self, panel: usize) -> Option<Format> {
         match self.panels[panel].kept {
             Kept::Groups(format) => Some(format),
-            Kept::Superblocks(_) => None,
+            _ => None,
         }
+    }
+
+    pub(super) fn integers(&self, panel: usize) -> Option<IntegerFormat> {
+        match self.panels[panel].kept {
+            Kept::Integers(format) => Some(format),
+            _ => None,
+        }
+    }
+
+    /// Whether products of some panel are of whole numbers.
+    pub(crate) fn has_integers(&self) -> bool {
+        self.panels.iter().any(|place| matches!(place.kept, Kept::Integers(_)))
     }
 
     pub(super) fn superblocks(&self, panel: usize) -> Option<Superblocks> {
         match self.panels[panel].kept {
-            Kept::Groups(_) => None,
             Kept::Superblocks(superblocks) => Some(superblocks),
+            _ => None,
         }
     }
 
@@ -153,6 +182,11 @@ impl Cells {
                             format.put(cell, lane, &group);
                         }
                     }
+                    Kept::Integers(format) => {
+                        if let Some(group) = Group::read(tensor.dtype, row, number) {
+                            format.put(cell, lane, &group);
+                        }
+                    }
                     Kept::Superblocks(superblocks) => {
                         if let Some(superblock) = Superblock::read(tensor.dtype, row, number) {
                             superblocks.put(cell, lane, &superblock);
@@ -180,8 +214,8 @@ impl Cells {
     }
 }
 
-fn panel_format(columns: &Columns<'_>, lanes: Range<usize>) -> Option<Kept> {
+fn panel_format(columns: &Columns<'_>, lanes: Range<usize>, products: GroupProducts) -> Option<Kept> {
     let mut dtypes = lanes.filter_map(|column| columns.source(column)).map(|(tensor, _)| tensor.dtype);
     let first = dtypes.next()?;
-    dtypes.all(|dtype| dtype == first).then(|| Kept::of(first)).flatten()
+    dtypes.all(|dtype| dtype == first).then(|| Kept::of(first, products)).flatten()
 }

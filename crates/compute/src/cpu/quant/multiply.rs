@@ -14,7 +14,7 @@ use super::format::Format;
 use super::format::{CodeWidth, GROUP};
 use super::product::{CellProduct, FEW_ROWS};
 use super::row_sums::row_sums;
-use super::superblock;
+use super::{integers, superblock};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{TILE, TILE_ROWS};
@@ -38,13 +38,15 @@ pub(crate) fn multiply<L: Lanes>(
         // SAFETY: `left` has all blocks of whole tiles of rows.
         unsafe { row_sums::<L, 1>(left, tiles, buffers.block_sums.as_mut_slice()) };
     }
-    let from_codes = L::WORD_TABLES && rows <= FEW_ROWS;
+    let has_groups = item.panels.clone().any(|panel| cells.format(panel).is_some());
+    let from_codes = L::WORD_TABLES && rows <= FEW_ROWS && has_groups;
     if from_codes {
         widen::<L>(&item.rows, left, blocks, buffers);
     }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = PANELS.min(item.panels.end - first);
         superblock::multiply::<L>(cells, first..first + panels, left, &item.rows, buffers);
+        integers::multiply::<L>(cells, first..first + panels, left, &item.rows, buffers);
         #[cfg(target_arch = "x86_64")]
         if from_codes {
             for panel in 0..panels {
@@ -106,7 +108,7 @@ pub(crate) fn multiply<L: Lanes>(
     }
 }
 
-/// `None` for superblocks.
+/// `None` for panels that are kept otherwise.
 fn panel_cells(cells: &Cells, panel: usize) -> Option<PanelCells<'_>> {
     let format = cells.format(panel)?;
     Some(PanelCells { format, table: cells.table(panel), cells: cells.cell(panel, 0) })

@@ -6,7 +6,7 @@ use baton_model::{DEFAULT_MODEL, Model, ModelSource};
 
 use super::exact::check_all_ways;
 use super::reference::check_close;
-use crate::KvDtype;
+use super::runner::Setup;
 
 pub(super) fn storyteller() -> Arc<Model> {
     Arc::new(Model::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap())
@@ -14,11 +14,11 @@ pub(super) fn storyteller() -> Arc<Model> {
 
 #[test]
 fn however_it_is_computed() {
-    check_all_ways("storyteller-11m", storyteller(), KvDtype::Auto, 300, false);
-    check_all_ways("storyteller-11m, int8 KV", storyteller(), KvDtype::Int8, 300, false);
+    check_all_ways("storyteller-11m", storyteller(), Setup::PLAIN, 300, false);
+    check_all_ways("storyteller-11m, int8 KV", storyteller(), Setup::INT8_KV, 300, false);
 }
 
 #[test]
 fn close_to_f64() {
-    check_close("storyteller-11m", storyteller(), KvDtype::Auto, 70, 1e-2);
+    check_close("storyteller-11m", storyteller(), Setup::PLAIN, 70, 1e-2);
 }

@@ -10,25 +10,25 @@ use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::cpu::decoder::Phase;
 use crate::cpu::weights::Weights;
-use crate::{Backend, CpuBackend, Isa, KvDtype, StorageDtype, WeightForm};
+use crate::{Backend, CpuBackend, Isa, KvDtype, Products, StorageDtype, WeightForm};
 
 const LEN: usize = 300;
 
-fn specs() -> Vec<(&'static str, DecoderSpec, KvDtype)> {
+fn specs() -> Vec<(&'static str, DecoderSpec, Setup)> {
     vec![
-        ("odd bf16", odd_spec(Dtype::Bf16), KvDtype::Auto),
-        ("odd f32", odd_spec(Dtype::F32), KvDtype::Auto),
-        ("odd bf16, int8 KV", odd_spec(Dtype::Bf16), KvDtype::Int8),
-        ("wide group bf16", wide_group_spec(Dtype::Bf16), KvDtype::Auto),
-        ("wide group f32", wide_group_spec(Dtype::F32), KvDtype::Auto),
-        ("blocks", block_spec(), KvDtype::Auto),
-        ("blocks, int8 KV", block_spec(), KvDtype::Int8),
+        ("odd bf16", odd_spec(Dtype::Bf16), Setup::PLAIN),
+        ("odd f32", odd_spec(Dtype::F32), Setup::PLAIN),
+        ("odd bf16, int8 KV", odd_spec(Dtype::Bf16), Setup::INT8_KV),
+        ("wide group bf16", wide_group_spec(Dtype::Bf16), Setup::PLAIN),
+        ("wide group f32", wide_group_spec(Dtype::F32), Setup::PLAIN),
+        ("blocks", block_spec(), Setup::PLAIN),
+        ("blocks, int8 KV", block_spec(), Setup::INT8_KV),
+        ("blocks, whole numbers", block_spec(), Setup::INTEGER),
     ]
 }
 
 /// Every way to compute a sequence of `len` tokens must give what one prefill on one thread gives.
-pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, len: usize, portable: bool) {
-    let plain = Setup { kv_dtype, ..Setup::PLAIN };
+pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup, len: usize, portable: bool) {
     let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
     let sequence = |slot, pages: Vec<u32>| Sequence::new(slot, 1, len, vocab, pages.into_iter());
     // Scattered, and each sequence has its own.
@@ -88,8 +88,8 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, kv_dtype: Kv
 
 #[test]
 fn however_it_is_computed() {
-    for (name, spec, kv_dtype) in specs() {
-        check_all_ways(name, Arc::new(TinyModel::new(spec)), kv_dtype, LEN, true);
+    for (name, spec, setup) in specs() {
+        check_all_ways(name, Arc::new(TinyModel::new(spec)), setup, LEN, true);
     }
 }
 
@@ -97,18 +97,18 @@ fn however_it_is_computed() {
 fn however_deep_it_is() {
     for spec in deep_specs() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
-        check_all_ways(&name, Arc::new(TinyModel::new(spec)), KvDtype::Auto, 110, true);
+        check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 110, true);
     }
 }
 
 /// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.
 #[test]
 fn split_among_threads() {
-    for (name, spec, kv_dtype) in specs() {
+    for (name, spec, setup) in specs() {
         let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(DecoderSpec { max_context: 2048, ..spec }));
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [1, 5].map(|threads| {
-            let mut backend = Setup { threads, kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+            let mut backend = Setup { threads, ..setup }.backend(Arc::clone(&weights));
             let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64);
             for count in [250, 500, 255].into_iter().chain([1; 25]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
@@ -122,11 +122,11 @@ fn split_among_threads() {
 /// Pages come with what a former owner left in them, at worst bits that are no number.
 #[test]
 fn stale_pages_do_not_show() {
-    for (name, spec, kv_dtype) in specs() {
+    for (name, spec, setup) in specs() {
         let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(spec));
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [false, true].map(|poisoned| {
-            let mut backend = Setup { kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+            let mut backend = setup.backend(Arc::clone(&weights));
             if poisoned {
                 poison(&backend);
             }
@@ -177,7 +177,23 @@ fn storage_is_part_of_the_numerics_id() {
     let bf16 = Setup { dtype: StorageDtype::Bf16, kv_dtype: KvDtype::Bf16, ..Setup::PLAIN };
     assert_eq!(plain, id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), weights: WeightForm::Compact, ..bf16 }));
     let f32 = id(Setup { dtype: StorageDtype::F32, ..Setup::PLAIN });
-    let int8 = Setup { kv_dtype: KvDtype::Int8, ..Setup::PLAIN };
+    let int8 = Setup::INT8_KV;
     assert!(plain != f32 && plain != id(int8) && f32 != id(int8), "{plain}, {f32}, {}", id(int8));
     assert_eq!(id(int8), id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), ..int8 }));
+    // Nothing here has a scale per 32.
+    assert_eq!(id(Setup::INTEGER), plain);
+}
+
+#[test]
+fn products_of_whole_numbers_are_part_of_the_numerics_id() {
+    let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
+    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
+    let (float, integer) = (id(Setup::PLAIN), id(Setup::INTEGER));
+    assert_ne!(float, integer);
+    assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
+    for isa in Isa::available() {
+        let auto = id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN });
+        let faster = isa.has_byte_products() && !isa.has_tiles();
+        assert_eq!(auto, if faster { integer.clone() } else { float.clone() }, "{isa}");
+    }
 }

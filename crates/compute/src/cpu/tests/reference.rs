@@ -128,11 +128,11 @@ fn forward(weights: &dyn Weights, kv: KvDtype, tokens: &[usize]) -> Vec<Vec<f64>
 }
 
 /// `tolerance` is relative to the largest value of a position's state.
-pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, len: usize, tolerance: f64) {
+pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, setup: Setup, len: usize, tolerance: f64) {
     let mut sequence = Sequence::new(0, 3, len, weights.spec().vocab, 0..64);
     let tokens: Vec<usize> = sequence.tokens.iter().map(|token| token.index()).collect();
-    let expected = forward(&*weights, kv_dtype, &tokens);
-    let mut backend = Setup { threads: 2, kv_dtype, ..Setup::PLAIN }.backend(Arc::clone(&weights));
+    let expected = forward(&*weights, setup.kv_dtype, &tokens);
+    let mut backend = Setup { threads: 2, ..setup }.backend(Arc::clone(&weights));
     run_alone(&mut backend, &mut sequence, 50);
     let got = sequence.hidden.chunks(weights.spec().hidden);
     for (position, (got, expected)) in got.zip(&expected).enumerate() {
@@ -148,10 +148,11 @@ pub(super) fn check_close(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDty
 fn close_to_f64() {
     // A value on the edge between two bf16 may be rounded to the other one, so bf16 is not as close as f32.
     for (dtype, tolerance) in [(Dtype::F32, 1e-5), (Dtype::Bf16, 1e-2)] {
-        check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), KvDtype::Auto, 290, tolerance);
-        check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), KvDtype::Auto, 40, tolerance);
+        check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), Setup::PLAIN, 290, tolerance);
+        check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), Setup::PLAIN, 40, tolerance);
     }
-    check_close("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Auto, 40, 1e-2);
-    check_close("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), KvDtype::Int8, 290, 1e-2);
-    check_close("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Int8, 40, 1e-2);
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::PLAIN, 40, 1e-2);
+    check_close("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), Setup::INT8_KV, 290, 1e-2);
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::INT8_KV, 40, 1e-2);
+    check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, 40, 1e-2);
 }

@@ -6,8 +6,8 @@ use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 
 use crate::cpu::weights::Weights;
 use crate::{
-    Backend, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput,
-    StepPlan, StorageDtype, WeightForm,
+    Backend, CpuBackend, CpuOptions, InputToken, Isa, KvDtype, Products, SamplerSpec, Segment, SegmentOutput, SlotId,
+    StepOutput, StepPlan, StorageDtype, WeightForm,
 };
 
 #[derive(Clone, Copy)]
@@ -18,6 +18,7 @@ pub(super) struct Setup {
     pub(super) dtype: StorageDtype,
     pub(super) kv_dtype: KvDtype,
     pub(super) weights: WeightForm,
+    pub(super) products: Products,
 }
 
 impl Setup {
@@ -28,7 +29,11 @@ impl Setup {
         dtype: StorageDtype::Auto,
         kv_dtype: KvDtype::Auto,
         weights: WeightForm::Plain,
+        products: Products::Float,
     };
+
+    pub(super) const INT8_KV: Self = Self { kv_dtype: KvDtype::Int8, ..Self::PLAIN };
+    pub(super) const INTEGER: Self = Self { products: Products::Integer, ..Self::PLAIN };
 
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
@@ -37,6 +42,7 @@ impl Setup {
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
             weights: self.weights,
+            products: self.products,
             kv_pages: 128,
             max_step_tokens: 2048,
             max_slots: 16,

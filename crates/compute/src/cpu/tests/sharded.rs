@@ -10,8 +10,8 @@ use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
 use crate::{
-    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, KvDtype, Segment, SegmentOutput, StepOutput, StepPlan,
-    StorageDtype, WeightForm,
+    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, KvDtype, Products, Segment, SegmentOutput, StepOutput,
+    StepPlan, StorageDtype, WeightForm,
 };
 
 /// Logits of every position, as log-probabilities of the whole vocabulary.
@@ -69,16 +69,15 @@ fn check_replicas(backend: &CpuBackend, sequence: &Sequence) {
 }
 
 fn check(name: &str, weights: Arc<dyn Weights>, tps: &[usize], threads: &[usize]) {
-    check_kv(name, weights, KvDtype::Auto, tps, threads);
+    check_setup(name, weights, Setup::PLAIN, tps, threads);
 }
 
-fn check_kv(name: &str, weights: Arc<dyn Weights>, kv_dtype: KvDtype, tps: &[usize], threads: &[usize]) {
-    let plain = Setup { kv_dtype, ..Setup::PLAIN };
+fn check_setup(name: &str, weights: Arc<dyn Weights>, plain: Setup, tps: &[usize], threads: &[usize]) {
     let expected = everything(&plain, &weights);
     for &tp in tps {
         for &threads in threads {
             let got = everything(&Setup { threads, tp, weights: WeightForm::Compact, ..plain }, &weights);
-            assert!(got == expected, "{name}: {tp} shards, {threads} threads, KV {kv_dtype:?}");
+            assert!(got == expected, "{name}: {tp} shards, {threads} threads");
         }
     }
 }
@@ -93,8 +92,9 @@ fn tiny_models() {
         check("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), &[3, 30], &[1, 4]);
     }
     check("blocks", Arc::new(TinyModel::new(block_spec())), &[2, 4], &[1, 2]);
-    check_kv("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), KvDtype::Int8, &[2, 6], &[1, 5]);
-    check_kv("blocks", Arc::new(TinyModel::new(block_spec())), KvDtype::Int8, &[2, 4], &[2]);
+    check_setup("odd, int8 KV", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), Setup::INT8_KV, &[2, 6], &[1, 5]);
+    check_setup("blocks, int8 KV", Arc::new(TinyModel::new(block_spec())), Setup::INT8_KV, &[2, 4], &[2]);
+    check_setup("blocks, whole numbers", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, &[2, 4], &[1, 2]);
 }
 
 #[test]
@@ -134,6 +134,7 @@ fn heads_that_do_not_divide_are_a_load_error() {
             dtype: StorageDtype::Auto,
             kv_dtype: KvDtype::Auto,
             weights: WeightForm::Auto,
+            products: Products::Auto,
             kv_pages: 16,
             max_step_tokens: 16,
             max_slots: 1,

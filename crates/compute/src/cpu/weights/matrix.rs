@@ -12,6 +12,7 @@ use crate::cpu::lanes::{LANES, padded};
 use crate::cpu::pairs::TILE;
 use crate::cpu::quant::Cells;
 use crate::cpu::region::Region;
+use crate::cpu::storage::Forms;
 use crate::cpu::team::{Member, Team};
 use baton_model::TensorView;
 
@@ -161,15 +162,14 @@ pub(super) struct Arena<E> {
     used: usize,
     /// Of matrices that are kept otherwise.
     others: Chunks,
-    compact: bool,
+    forms: Forms,
     element: PhantomData<E>,
 }
 
 impl<E: Element> Arena<E> {
-    /// `compact`: elements in fewer bits, where that suits them.
-    pub(super) fn new(elements: usize, compact: bool) -> Result<Self, ComputeError> {
+    pub(super) fn new(elements: usize, forms: Forms) -> Result<Self, ComputeError> {
         let memory = Arc::new(Region::new(elements * size_of::<E>())?);
-        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), compact, element: PhantomData })
+        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), forms, element: PhantomData })
     }
 
     /// Of what will be used, how much is.
@@ -180,9 +180,9 @@ impl<E: Element> Arena<E> {
 
     fn matrix(&mut self, columns: &Columns<'_>, depth: usize) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
-        let formats = if E::CELLS { Cells::formats(columns, depth) } else { None };
+        let formats = if E::CELLS { Cells::formats(columns, depth, self.forms.groups) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
-        let is_compact = self.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
+        let is_compact = self.forms.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
         let compact = if is_compact {
             Some(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
         } else {
@@ -284,6 +284,7 @@ mod tests {
     use half::bf16;
 
     use super::*;
+    use crate::cpu::quant::GroupProducts;
 
     #[test]
     fn columns_and_sources_are_inverse() {
@@ -303,13 +304,18 @@ mod tests {
         }
     }
 
+    fn forms(compact: bool) -> Forms {
+        Forms { compact, groups: GroupProducts::Pairs }
+    }
+
     #[test]
     fn packs_what_the_checkpoint_has() {
         let values: Vec<f32> = (0..36 * 5).map(|i| i as f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
-        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
+        let mut arenas =
+            [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), forms(false)).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
         let matrices = pack(&mut arenas, Order::Stacked, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
@@ -340,7 +346,7 @@ mod tests {
             let shape = [rows, depth];
             let tensor = TensorView::new(Dtype::Bf16, &shape, &bytes);
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
-            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), true).unwrap()];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(true)).unwrap()];
             let mut team = Team::with_shards(2, 1).unwrap();
             let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
             assert_eq!(matrices[0].compact().is_some(), !unusual);
@@ -358,7 +364,7 @@ mod tests {
             let shape = [rows, depth];
             let tensor = TensorView::new(dtype, &shape, &bytes);
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
-            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), false).unwrap()];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(false)).unwrap()];
             let mut team = Team::with_shards(1, 1).unwrap();
             let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
             let kept = matrices[0].bytes();
@@ -382,7 +388,7 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(block).collect();
         let rows = RowOrder::PairsTogether { head_dim: 32 };
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
-        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), false).unwrap()];
+        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), forms(false)).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
         let mut expected = [0.0; 32];

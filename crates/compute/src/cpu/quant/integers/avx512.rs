@@ -1,0 +1,265 @@
+//! With AVX-512 VNNI: one instruction adds four products of bytes in each of 16 lanes.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows and quads are numbers here; adapters of iterators would not be inlined across target features"
+)]
+
+use std::arch::x86_64::*;
+
+use super::super::few_rows::sixteen;
+use super::super::format::{CodeWidth, GROUP};
+use super::PREFETCH_BYTES;
+use super::cell::{Block, IntegerFormat, QUAD, QUAD_BYTES, QUADS};
+use super::product::IntegerProduct;
+use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS};
+
+/// So many rows gain nothing from cells that are expanded first.
+pub(super) const MOST_FROM_CELLS: usize = 2;
+const HIGH_BITS: u32 = HIGH.ilog2();
+
+/// All rows of a strip.
+///
+/// # Safety
+/// Pointers are good for the shapes that the product states, and the machine has AVX-512 with VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.rows {
+            1 => rows::<1>(product, cells),
+            2 => rows::<2>(product, cells),
+            3 => rows::<3>(product, cells),
+            4 => rows::<4>(product, cells),
+            5 => rows::<5>(product, cells),
+            _ => rows::<STRIP_ROWS>(product, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above, with `R` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn rows<const R: usize>(product: &IntegerProduct, cells: &[Block]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = begin::<R>(product);
+        let mut row = Rows::<R>::first(product);
+        for cell in cells {
+            let mut dots = Dots::<R>::zero();
+            for quad in 0..QUADS {
+                dots.add(&row, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
+            }
+            let (scales, minima) = (_mm512_load_ps(cell.scales.as_ptr()), _mm512_load_ps(cell.minima.as_ptr()));
+            row.scale(&dots, scales, minima, &mut sums);
+            row.next();
+        }
+        end(product, &sums);
+    }
+}
+
+/// One or two rows, straight from the cells of a panel.
+///
+/// # Safety
+/// As above; so many cells are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+pub(super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.rows {
+            1 => rows_from_cells::<1>(product, format, cells),
+            _ => rows_from_cells::<MOST_FROM_CELLS>(product, format, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above, with `R` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+    let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = begin::<R>(product);
+        let mut row = Rows::<R>::first(product);
+        for block in 0..product.blocks {
+            let cell = cells.add(block * format.cell_bytes());
+            for line in (0..format.cell_bytes()).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + line).cast());
+            }
+            let bytes = |at: usize| _mm512_loadu_si512(cell.add(at * QUAD_BYTES).cast());
+            // Chains of even and of odd quads: one row alone would wait for its own sums.
+            let (mut even, mut odd) = (Dots::<R>::zero(), Dots::<R>::zero());
+            match format.width() {
+                CodeWidth::Four => {
+                    for two in 0..QUADS / 2 {
+                        let codes = bytes(two);
+                        even.add(&row, 2 * two, _mm512_and_si512(codes, low));
+                        odd.add(&row, 2 * two + 1, _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low));
+                    }
+                }
+                CodeWidth::Five => {
+                    let mut fifths = bytes(QUADS / 2);
+                    for two in 0..QUADS / 2 {
+                        let codes = bytes(two);
+                        // The lowest bit to bit 4, and the one above it.
+                        let first = _mm512_and_si512(_mm512_slli_epi16::<4>(fifths), fifth);
+                        let second = _mm512_and_si512(_mm512_slli_epi16::<3>(fifths), fifth);
+                        even.add(&row, 2 * two, _mm512_or_si512(_mm512_and_si512(codes, low), first));
+                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low);
+                        odd.add(&row, 2 * two + 1, _mm512_or_si512(high, second));
+                        fifths = _mm512_srli_epi16::<2>(fifths);
+                    }
+                }
+                CodeWidth::Eight => {
+                    for two in 0..QUADS / 2 {
+                        even.add(&row, 2 * two, bytes(2 * two));
+                        odd.add(&row, 2 * two + 1, bytes(2 * two + 1));
+                    }
+                }
+            }
+            let (scales, minima) = scales(format, cell);
+            row.scale(&even.plus(&odd), scales, minima, &mut sums);
+            row.next();
+        }
+        end(product, &sums);
+    }
+}
+
+/// And minima.
+///
+/// # Safety
+/// A whole cell is readable, and the machine has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn scales(format: IntegerFormat, cell: *const u8) -> (__m512, __m512) {
+    let IntegerFormat(format_of_cell) = format;
+    // SAFETY: behind the codes are the scales, and behind them the minima.
+    unsafe {
+        let at = cell.add(format_of_cell.code_bytes());
+        let scales = sixteen(format_of_cell.scales, at);
+        let minima = match format_of_cell.minima {
+            true => sixteen(format_of_cell.scales, at.add(format_of_cell.scale_bytes())),
+            false => _mm512_mul_ps(scales, _mm512_set1_ps(-f32::from(format.zero()))),
+        };
+        (scales, minima)
+    }
+}
+
+/// A block of the rows on the left.
+struct Rows<const R: usize> {
+    bytes: *const i8,
+    units: *const f32,
+    sums: *const f32,
+}
+
+impl<const R: usize> Rows<R> {
+    #[inline(always)]
+    fn first(product: &IntegerProduct) -> Self {
+        Self { bytes: product.left.bytes, units: product.left.units, sums: product.left.sums }
+    }
+
+    #[inline(always)]
+    fn next(&mut self) {
+        self.bytes = self.bytes.wrapping_add(STRIP_ROWS * ROW_BYTES);
+        self.units = self.units.wrapping_add(STRIP_ROWS);
+        self.sums = self.sums.wrapping_add(STRIP_ROWS);
+    }
+
+    /// Four k of a row, in all lanes; `part` 0 for high bytes, 1 for low ones.
+    ///
+    /// # Safety
+    /// The block is readable.
+    #[inline(always)]
+    unsafe fn quad(&self, row: usize, part: usize, quad: usize) -> __m512i {
+        // SAFETY: the caller's promise; below a function with these instructions.
+        unsafe {
+            _mm512_set1_epi32(
+                self.bytes.add(row * ROW_BYTES + part * GROUP + quad * QUAD).cast::<i32>().read_unaligned(),
+            )
+        }
+    }
+
+    /// # Safety
+    /// The block is readable.
+    #[inline(always)]
+    unsafe fn scale(&self, dots: &Dots<R>, scales: __m512, minima: __m512, sums: &mut [__m512; R]) {
+        for row in 0..R {
+            // SAFETY: the caller's promise; below a function with these instructions.
+            unsafe {
+                let dot = _mm512_add_epi32(_mm512_slli_epi32::<HIGH_BITS>(dots.high[row]), dots.low[row]);
+                let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(*self.units.add(row)));
+                sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
+                sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(*self.sums.add(row)), sums[row]);
+            }
+        }
+    }
+}
+
+/// Sums of a block's products.
+struct Dots<const R: usize> {
+    high: [__m512i; R],
+    low: [__m512i; R],
+}
+
+impl<const R: usize> Dots<R> {
+    #[inline(always)]
+    fn zero() -> Self {
+        // SAFETY: below a function with these instructions.
+        let zero = unsafe { _mm512_setzero_si512() };
+        Self { high: [zero; R], low: [zero; R] }
+    }
+
+    /// # Safety
+    /// The block is readable, and the machine has the instructions.
+    #[inline(always)]
+    unsafe fn add(&mut self, rows: &Rows<R>, quad: usize, codes: __m512i) {
+        for row in 0..R {
+            // SAFETY: the caller's promise.
+            unsafe {
+                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, rows.quad(row, 0, quad));
+                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, rows.quad(row, 1, quad));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn plus(mut self, other: &Self) -> Self {
+        for row in 0..R {
+            // SAFETY: below a function with these instructions.
+            unsafe {
+                self.high[row] = _mm512_add_epi32(self.high[row], other.high[row]);
+                self.low[row] = _mm512_add_epi32(self.low[row], other.low[row]);
+            }
+        }
+        self
+    }
+}
+
+/// # Safety
+/// `R` rows of C are readable.
+#[inline(always)]
+unsafe fn begin<const R: usize>(product: &IntegerProduct) -> [__m512; R] {
+    // SAFETY: the caller's promise; below a function with these instructions.
+    unsafe {
+        let mut sums = [_mm512_setzero_ps(); R];
+        if product.resume {
+            for row in 0..R {
+                sums[row] = _mm512_loadu_ps(product.c.add(row * product.c_stride));
+            }
+        }
+        sums
+    }
+}
+
+/// # Safety
+/// `R` rows of C are writable.
+#[inline(always)]
+unsafe fn end<const R: usize>(product: &IntegerProduct, sums: &[__m512; R]) {
+    for row in 0..R {
+        // SAFETY: the caller's promise; below a function with these instructions.
+        unsafe { _mm512_storeu_ps(product.c.add(row * product.c_stride), sums[row]) };
+    }
+}

@@ -1,0 +1,132 @@
+//! Rows as whole numbers that share a power of two, 32 by 32.
+//!
+//! ```text
+//!   [strip of rows][block of 32 k][row][32 high bytes, 32 low bytes]
+//!   [strip of rows][block of 32 k][row]      what its numbers are multiples of, and their sum
+//! ```
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::super::format::GROUP;
+use crate::ComputeError;
+use crate::cpu::lanes::{LANES, Lanes, MAGIC};
+use crate::cpu::pairs::tile_index;
+use crate::cpu::region::{Buffer, Floats};
+
+/// Rows that are multiplied at a time: so many have their sums in registers.
+pub(super) const STRIP_ROWS: usize = 6;
+/// Of one row's numbers in a block.
+pub(super) const ROW_BYTES: usize = 2 * GROUP;
+/// Bits behind the leading one of a block's largest value.
+const FRACTION_BITS: u16 = 12;
+/// A high byte counts so much.
+pub(super) const HIGH: i32 = 128;
+/// Exponents of f32, whose bits bf16 has.
+const EXPONENT_BIAS: u16 = 127;
+const INFINITE: u16 = 0x7f80;
+
+/// Of one item, kept from panel to panel.
+pub(crate) struct WholeRows {
+    bytes: Buffer<i8>,
+    units: Floats,
+    sums: Floats,
+    rounded: Option<Range<usize>>,
+}
+
+/// From some block on.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) bytes: *const i8,
+    pub(super) units: *const f32,
+    pub(super) sums: *const f32,
+    /// Of a strip.
+    pub(super) blocks: usize,
+}
+
+impl WholeRows {
+    pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
+        let row_blocks = rows.next_multiple_of(STRIP_ROWS) * max_depth.div_ceil(GROUP);
+        Ok(Self {
+            bytes: Buffer::new(row_blocks * ROW_BYTES)?,
+            units: Floats::new(row_blocks)?,
+            sums: Floats::new(row_blocks)?,
+            rounded: None,
+        })
+    }
+
+    /// Forgets the rows of the phase before.
+    pub(crate) fn clear(&mut self) {
+        self.rounded = None;
+    }
+
+    pub(super) fn from(&self, block: usize, blocks: usize) -> Left {
+        Left {
+            bytes: self.bytes.as_slice()[block * STRIP_ROWS * ROW_BYTES..].as_ptr(),
+            units: self.units.as_slice()[block * STRIP_ROWS..].as_ptr(),
+            sums: self.sums.as_slice()[block * STRIP_ROWS..].as_ptr(),
+            blocks,
+        }
+    }
+
+    /// Rows that are rounded already are not rounded again.
+    ///
+    /// # Safety
+    /// `left` has all blocks of these rows in tile order.
+    #[inline(always)]
+    pub(super) unsafe fn round<L: Lanes>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
+        if self.rounded.as_ref() == Some(rows) {
+            return;
+        }
+        let row_blocks = rows.len().next_multiple_of(STRIP_ROWS) * blocks;
+        let bytes = &mut self.bytes.as_mut_slice()[..row_blocks * ROW_BYTES];
+        let (bytes, _) = bytes.as_chunks_mut::<ROW_BYTES>();
+        let (units, sums) = (self.units.as_mut_slice(), self.sums.as_mut_slice());
+        for row in 0..rows.len() {
+            for block in 0..blocks {
+                let at = (row / STRIP_ROWS * blocks + block) * STRIP_ROWS + row % STRIP_ROWS;
+                // SAFETY: the caller's promise; 32 k of a row are side by side.
+                let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks)).cast() };
+                (units[at], sums[at]) = round::<L>(values, &mut bytes[at]);
+            }
+        }
+        self.rounded = Some(rows.clone());
+    }
+}
+
+/// What the numbers are multiples of, and their sum. Values that are infinite or no number make both no number; those of blocks
+/// that have nothing of 2⁻¹¹⁴ or more count as zeros.
+#[inline(always)]
+pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES]) -> (f32, f32) {
+    let mut largest = 0;
+    for value in values {
+        largest = largest.max(value.to_bits() & 0x7fff);
+    }
+    let exponent = largest >> 7;
+    if largest >= INFINITE || exponent <= FRACTION_BITS {
+        *bytes = [0; ROW_BYTES];
+        let unit = if largest >= INFINITE { f32::NAN } else { 0.0 };
+        return (unit, unit);
+    }
+    let power = |biased: u16| f32::from_bits(u32::from(biased) << 23);
+    let unit = power(exponent - FRACTION_BITS);
+    let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
+    let whole = |x: L| x.add(L::splat(MAGIC)).sub(L::splat(MAGIC));
+    let mut sum = L::splat(0.0);
+    for parity in 0..2 {
+        // SAFETY: 16 pairs of values; half of them fill 16 bytes, high and low.
+        unsafe {
+            let pairs = values.as_ptr().cast();
+            let x = if parity == 0 { L::load_bf16_even(pairs) } else { L::load_bf16_odd(pairs) };
+            let q = whole(x.mul(units_per_one));
+            let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
+            let to = bytes.as_mut_ptr().add(parity * LANES);
+            high.store_i8(to);
+            high.fma(L::splat(-HIGH as f32), q).store_i8(to.add(GROUP));
+            sum = sum.add(q);
+        }
+    }
+    // Whole numbers below 2²⁴, so the order of the sum does not matter.
+    (unit, sum.sum() * unit)
+}
