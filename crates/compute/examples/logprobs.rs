@@ -1,7 +1,7 @@
 //! Log-probabilities of the whole vocabulary after each token of a text, for scripts/compare_logits.py:
 //!
 //! ```text
-//! cargo run --release -p baton-compute --example logprobs -- MODEL [auto|bf16|f32 [auto|bf16|int8]] < tokens > logprobs
+//! cargo run --release -p baton-compute --example logprobs -- MODEL [auto|bf16|f32 [auto|bf16|int8 [auto|float|integer]]] < tokens > logprobs
 //! ```
 //!
 //! Tokens arrive as little-endian u32; a row of the vocabulary leaves for each but the last, as little-endian f32.
@@ -35,16 +35,22 @@ fn main() -> Result<()> {
         Some("int8") => KvDtype::Int8,
         Some(other) => bail!("{other} is none of auto, bf16 and int8"),
     };
+    let products = match arguments.next().as_deref() {
+        None | Some("auto") => Products::Auto,
+        Some("float") => Products::Float,
+        Some("integer") => Products::Integer,
+        Some(other) => bail!("{other} is none of auto, float and integer"),
+    };
     let mut bytes = Vec::new();
     io::stdin().read_to_end(&mut bytes)?;
     let tokens: Vec<_> = bytes.as_chunks().0.iter().map(|word| TokenId(u32::from_le_bytes(*word))).collect();
     let model = Model::open(&ModelSource::resolve(&name)?)?;
-    write_logprobs(model, (dtype, kv_dtype), &tokens, BufWriter::new(io::stdout().lock()))
+    write_logprobs(model, (dtype, kv_dtype, products), &tokens, BufWriter::new(io::stdout().lock()))
 }
 
 fn write_logprobs(
     model: Model,
-    (dtype, kv_dtype): (StorageDtype, KvDtype),
+    (dtype, kv_dtype, products): (StorageDtype, KvDtype, Products),
     tokens: &[TokenId],
     mut out: impl Write,
 ) -> Result<()> {
@@ -56,7 +62,7 @@ fn write_logprobs(
         dtype,
         kv_dtype,
         weights: WeightForm::Auto,
-        products: Products::Auto,
+        products,
         kv_pages: pages,
         max_step_tokens: STEP_TOKENS,
         max_slots: 1,
