@@ -50,4 +50,4 @@ def test_engines_with_other_products_are_refused(tmp_path, file):
         kinds = ("--products", "float"), INTEGER
         float_, integer = (stack.enter_context(engine(tmp_path, *kind, model=file)).address for kind in kinds)
         code, message = refused("router", "--engine", f"{integer}=prefill", "--engine", f"{float_}=decode")
-        assert code == 2 and "has numerics" in message and "int14" in message, message
+        assert code == 2 and "has numerics" in message and "int14" in message and "--products" in message, message

@@ -139,6 +139,9 @@ fn router(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Router> {
 pub(crate) fn launch_failure(error: LaunchError) -> Failure {
     let failure = if error.is_users_fault() { Failure::user(&error) } else { Failure::ours(&error) };
     match error {
+        LaunchError::Mismatch { what: "numerics", .. } => {
+            failure.hint("start all engines with the same model, --dtype, --kv-dtype and --products")
+        }
         LaunchError::Unreachable { .. } => failure.hint("is it running? --connect-timeout looks for it longer"),
         LaunchError::TurnedAway { source: SessionError::Refused(_) | SessionError::Impostor, .. } => {
             failure.hint("engines and routers need the same --secret-file or BATON_SECRET")

@@ -272,7 +272,7 @@ impl WeightsOption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProductsOption {
-    /// Integer with AVX-512 VNNI and no AMX; float on other machines
+    /// Float with AMX, and with AVX-512 that has no VNNI; integer on other machines
     #[default]
     Auto,
     /// Activations rounded to bf16

@@ -80,13 +80,18 @@ impl Isa {
         false
     }
 
-    /// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
-    pub(crate) fn has_byte_products(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if matches!(self, Self::Avx512 | Self::Amx) {
-            return has_byte_products();
+    /// Whether products of whole numbers are faster than those of floats: not where there are tiles, and not with AVX-512
+    /// before it got instructions for them.
+    pub(crate) fn prefers_integers(self) -> bool {
+        match self {
+            Self::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => has_byte_products(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => false,
         }
-        false
     }
 
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].

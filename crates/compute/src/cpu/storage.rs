@@ -56,7 +56,7 @@ impl WeightForm {
 /// How quantized weights with a scale per 32 are multiplied. Results differ in their last bits, and numerics ids with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
-    /// Of whole numbers where that is faster: with AVX-512 VNNI and without AMX.
+    /// Of whole numbers where that is faster: mostly without AMX.
     #[default]
     Auto,
     /// Rows are rounded to bf16.
@@ -68,7 +68,7 @@ pub enum Products {
 impl Products {
     pub(crate) fn of_groups(self, isa: Isa) -> GroupProducts {
         let integer = match self {
-            Self::Auto => isa.has_byte_products() && !isa.has_tiles(),
+            Self::Auto => isa.prefers_integers(),
             Self::Float => false,
             Self::Integer => true,
         };

@@ -1,5 +1,5 @@
 //! Products of whole numbers, for weights with a scale per 32: another order of sums than that of tiles, with numerics of its
-//! own, for machines that multiply bytes much faster than floats and have no tiles.
+//! own, for machines that have none.
 //!
 //! The 32 values of a row that meet a cell share a power of two, and become whole numbers of 14 bits. Per output and cell:
 //!
@@ -81,6 +81,7 @@ pub(super) fn multiply<L: Lanes>(
             rows: rows.len(),
             blocks: count,
             left: whole.from(first, blocks),
+            small_codes: format.has_small_codes(),
             c,
             c_stride: PANELS * LANES,
             resume: first > 0,

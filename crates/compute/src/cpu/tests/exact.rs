@@ -193,7 +193,7 @@ fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
     for isa in Isa::available() {
         let auto = id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN });
-        let faster = isa.has_byte_products() && !isa.has_tiles();
-        assert_eq!(auto, if faster { integer.clone() } else { float.clone() }, "{isa}");
+        let expected = if isa.prefers_integers() { &integer } else { &float };
+        assert_eq!(auto, *expected, "{isa}");
     }
 }

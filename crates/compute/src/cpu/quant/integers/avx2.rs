@@ -1,8 +1,9 @@
-//! With AVX2: products of bytes are added up in pairs, in words of 16 bits that hold the largest of them.
+//! With AVX2: products of bytes are added up in words of 16 bits. Those of two k fit whatever the code; those of codes below 32
+//! fit for a whole block, and are widened once.
 
 #![allow(
     clippy::needless_range_loop,
-    reason = "halves and quads are numbers here; adapters of iterators would not be inlined across target features"
+    reason = "rows, halves and quads are numbers here; adapters of iterators would not be inlined across target features"
 )]
 
 use std::arch::x86_64::*;
@@ -15,69 +16,108 @@ use crate::cpu::lanes::LANES;
 
 /// Columns 0..8 and 8..16.
 type Halves<T> = [T; 2];
+/// Of high and of low bytes.
+type Parts<T> = [T; 2];
 
-/// All rows of a strip, one after the other.
+/// All rows of a strip.
 ///
 /// # Safety
 /// Pointers are good for the shapes that the product states, and the machine has AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
-    for row in 0..product.rows {
+    let mut row = 0;
+    while row < product.rows {
         // SAFETY: the caller's promise.
-        unsafe { one_row(product, row, cells) };
+        unsafe {
+            row += match (product.rows - row, product.small_codes) {
+                (2.., true) => rows::<2, true>(product, row, cells),
+                (2.., false) => rows::<2, false>(product, row, cells),
+                (_, true) => rows::<1, true>(product, row, cells),
+                (_, false) => rows::<1, false>(product, row, cells),
+            }
+        }
     }
 }
 
+/// `R` rows from `first` on.
+///
 /// # Safety
-/// As above, and the row is one of the product's.
+/// As above, and the rows are the product's.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn one_row(product: &IntegerProduct, row: usize, cells: &[Block]) {
+unsafe fn rows<const R: usize, const SMALL: bool>(product: &IntegerProduct, first: usize, cells: &[Block]) -> usize {
     // SAFETY: the caller's promise.
     unsafe {
-        let c = product.c.add(row * product.c_stride);
-        let mut sums: Halves<__m256> = [_mm256_setzero_ps(); 2];
+        let c = |row: usize, half: usize| product.c.add((first + row) * product.c_stride + half * LANES / 2);
+        let mut sums: [Halves<__m256>; R] = [[_mm256_setzero_ps(); 2]; R];
         if product.resume {
-            sums = [_mm256_loadu_ps(c), _mm256_loadu_ps(c.add(LANES / 2))];
-        }
-        for (block, cell) in cells.iter().enumerate() {
-            let at = block * STRIP_ROWS + row;
-            let dots = dots(product.left.bytes.add(at * ROW_BYTES), cell);
-            let unit = _mm256_set1_ps(*product.left.units.add(at));
-            let row_sum = _mm256_set1_ps(*product.left.sums.add(at));
-            for half in 0..2 {
-                let scales = _mm256_load_ps(cell.scales.as_ptr().add(half * LANES / 2));
-                let minima = _mm256_load_ps(cell.minima.as_ptr().add(half * LANES / 2));
-                let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots[half]), unit);
-                sums[half] = _mm256_fmadd_ps(dot, scales, sums[half]);
-                sums[half] = _mm256_fmadd_ps(minima, row_sum, sums[half]);
+            for row in 0..R {
+                for half in 0..2 {
+                    sums[row][half] = _mm256_loadu_ps(c(row, half));
+                }
             }
         }
-        _mm256_storeu_ps(c, sums[0]);
-        _mm256_storeu_ps(c.add(LANES / 2), sums[1]);
+        for (block, cell) in cells.iter().enumerate() {
+            let at = block * STRIP_ROWS + first;
+            let dots = dots::<R, SMALL>(product.left.bytes.add(at * ROW_BYTES), cell);
+            for row in 0..R {
+                let unit = _mm256_set1_ps(*product.left.units.add(at + row));
+                let row_sum = _mm256_set1_ps(*product.left.sums.add(at + row));
+                for half in 0..2 {
+                    let scales = _mm256_load_ps(cell.scales.as_ptr().add(half * LANES / 2));
+                    let minima = _mm256_load_ps(cell.minima.as_ptr().add(half * LANES / 2));
+                    let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots[row][half]), unit);
+                    sums[row][half] = _mm256_fmadd_ps(dot, scales, sums[row][half]);
+                    sums[row][half] = _mm256_fmadd_ps(minima, row_sum, sums[row][half]);
+                }
+            }
+        }
+        for row in 0..R {
+            for half in 0..2 {
+                _mm256_storeu_ps(c(row, half), sums[row][half]);
+            }
+        }
     }
+    R
 }
 
 /// Of all columns.
 ///
 /// # Safety
-/// A row of a block is readable, and the machine has AVX2.
+/// `R` rows of a block are readable, and the machine has AVX2. `SMALL`: codes are below 32.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn dots(row: *const i8, cell: &Block) -> Halves<__m256i> {
-    let counts = [_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1)];
-    let mut sums: Halves<__m256i> = [_mm256_setzero_si256(); 2];
+unsafe fn dots<const R: usize, const SMALL: bool>(rows: *const i8, cell: &Block) -> [Halves<__m256i>; R] {
+    let counts: Parts<__m256i> = [_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1)];
+    let zero = _mm256_setzero_si256();
+    let mut sums: [Halves<__m256i>; R] = [[zero; 2]; R];
+    let mut words: [Parts<Halves<__m256i>>; R] = [[[zero; 2]; 2]; R];
     for quad in 0..QUADS {
-        for part in 0..2 {
+        for half in 0..2 {
             // SAFETY: the caller's promise; a quad of a row, and of half of the columns.
             unsafe {
-                let x = _mm256_set1_epi32(row.add(part * GROUP + quad * QUAD).cast::<i32>().read_unaligned());
-                for half in 0..2 {
-                    let codes = _mm256_load_si256(cell.codes[quad].as_ptr().add(half * QUAD_BYTES / 2).cast());
-                    // 2 · 255 · 64 at most.
-                    let pairs = _mm256_maddubs_epi16(codes, x);
-                    sums[half] = _mm256_add_epi32(sums[half], _mm256_madd_epi16(pairs, counts[part]));
+                let codes = _mm256_load_si256(cell.codes[quad].as_ptr().add(half * QUAD_BYTES / 2).cast());
+                for row in 0..R {
+                    for part in 0..2 {
+                        let x = rows.add(row * ROW_BYTES + part * GROUP + quad * QUAD).cast::<i32>();
+                        // 2 · 255 · 64 at most, or 2 · 31 · 64, and eight times that.
+                        let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x.read_unaligned()));
+                        if SMALL {
+                            words[row][part][half] = _mm256_add_epi16(words[row][part][half], pairs);
+                        } else {
+                            sums[row][half] = _mm256_add_epi32(sums[row][half], _mm256_madd_epi16(pairs, counts[part]));
+                        }
+                    }
                 }
+            }
+        }
+    }
+    if SMALL {
+        for row in 0..R {
+            for half in 0..2 {
+                let high = _mm256_madd_epi16(words[row][0][half], counts[0]);
+                let low = _mm256_madd_epi16(words[row][1][half], counts[1]);
+                sums[row][half] = _mm256_add_epi32(high, low);
             }
         }
     }

@@ -58,6 +58,11 @@ impl IntegerFormat {
         self.0.width
     }
 
+    /// Below 32.
+    pub(super) fn has_small_codes(self) -> bool {
+        self.0.width != CodeWidth::Eight
+    }
+
     /// The code that stands for zero.
     pub(super) fn zero(self) -> u8 {
         if self.0.width == CodeWidth::Eight { 128 } else { self.0.zero }

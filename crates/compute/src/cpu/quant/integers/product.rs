@@ -13,6 +13,8 @@ pub(super) struct IntegerProduct {
     /// Cells.
     pub(super) blocks: usize,
     pub(super) left: Left,
+    /// Codes are below 32.
+    pub(super) small_codes: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     pub(super) resume: bool,

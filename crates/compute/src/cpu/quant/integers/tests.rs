@@ -151,6 +151,7 @@ impl Kernel for Products<'_> {
             rows: self.rows,
             blocks: slice.len(),
             left: whole.from(slice.start, BLOCKS),
+            small_codes: self.format.has_small_codes(),
             c: c.as_mut_ptr(),
             c_stride: LANES,
             resume: slice.start > 0,
