@@ -36,6 +36,6 @@ mod row_sums;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
-pub(crate) use self::cells::{Cells, GroupProducts};
+pub(crate) use self::cells::{Cells, CodeProducts};
 pub(crate) use self::integers::has_byte_products;
 pub(crate) use self::multiply::multiply;

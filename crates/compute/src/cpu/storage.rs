@@ -7,7 +7,7 @@ use half::bf16;
 use super::isa::Isa;
 use super::kv::KvElement;
 use super::lanes::padded;
-use super::quant::GroupProducts;
+use super::quant::CodeProducts;
 
 /// What weights are stored as, and with it what products multiply. The residual stream and all sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl WeightForm {
     }
 }
 
-/// How quantized weights with a scale per 32 are multiplied. Results differ in their last bits, and numerics ids with them.
+/// How quantized weights are multiplied. Results differ in their last bits, and numerics ids with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
     /// Of whole numbers where that is faster: mostly without AMX.
@@ -66,13 +66,13 @@ pub enum Products {
 }
 
 impl Products {
-    pub(crate) fn of_groups(self, isa: Isa) -> GroupProducts {
+    pub(crate) fn of_codes(self, isa: Isa) -> CodeProducts {
         let integer = match self {
             Self::Auto => isa.prefers_integers(),
             Self::Float => false,
             Self::Integer => true,
         };
-        if integer { GroupProducts::Integers } else { GroupProducts::Pairs }
+        if integer { CodeProducts::Integers } else { CodeProducts::Pairs }
     }
 }
 
@@ -81,7 +81,7 @@ impl Products {
 pub(crate) struct Forms {
     /// Elements in fewer bits, where that suits them.
     pub(crate) compact: bool,
-    pub(crate) groups: GroupProducts,
+    pub(crate) codes: CodeProducts,
 }
 
 /// All decided.

@@ -37,9 +37,9 @@ struct Place {
     table: [bf16; 32],
 }
 
-/// Which products weights with a scale per 32 are kept for.
+/// Which products codes are kept for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GroupProducts {
+pub(crate) enum CodeProducts {
     /// Of bf16, in the order of tiles.
     Pairs,
     /// Of [whole numbers](super::integers).
@@ -51,25 +51,28 @@ pub(crate) enum GroupProducts {
 pub(crate) enum Kept {
     /// One cell for each 32 k.
     Groups(Format),
-    /// One cell for each 32 k, for products of whole numbers.
+    /// Either, for products of whole numbers.
     Integers(IntegerFormat),
     /// One supercell for each 256 k.
     Superblocks(Superblocks),
 }
 
 impl Kept {
-    fn of(dtype: Dtype, products: GroupProducts) -> Option<Self> {
-        let groups = match products {
-            GroupProducts::Pairs => Format::of(dtype).map(Self::Groups),
-            GroupProducts::Integers => IntegerFormat::of(dtype).map(Self::Integers),
-        };
-        groups.or_else(|| Superblocks::of(dtype).map(Self::Superblocks))
+    fn of(dtype: Dtype, products: CodeProducts) -> Option<Self> {
+        match products {
+            CodeProducts::Pairs => {
+                let groups = Format::of(dtype).map(Self::Groups);
+                groups.or_else(|| Superblocks::of(dtype).map(Self::Superblocks))
+            }
+            CodeProducts::Integers => IntegerFormat::of(dtype).map(Self::Integers),
+        }
     }
 
     /// k of one cell.
     fn depth(self) -> usize {
         match self {
-            Self::Groups(_) | Self::Integers(_) => GROUP,
+            Self::Groups(_) => GROUP,
+            Self::Integers(format) => format.depth(),
             Self::Superblocks(_) => SUPER_DEPTH,
         }
     }
@@ -97,7 +100,7 @@ impl Kept {
 
 impl Cells {
     /// How each panel of these columns would be kept. `None` if one cannot: a type without cells, or two types in a panel.
-    pub(crate) fn formats(columns: &Columns<'_>, depth: usize, products: GroupProducts) -> Option<Vec<Kept>> {
+    pub(crate) fn formats(columns: &Columns<'_>, depth: usize, products: CodeProducts) -> Option<Vec<Kept>> {
         let panels = 0..columns.width() / LANES;
         let kept = |panel: usize| panel_format(columns, panel * LANES..(panel + 1) * LANES, products);
         panels.map(|panel| kept(panel).filter(|kept| depth.is_multiple_of(kept.depth()))).collect()
@@ -182,9 +185,14 @@ impl Cells {
                             format.put(cell, lane, &group);
                         }
                     }
-                    Kept::Integers(format) => {
+                    Kept::Integers(IntegerFormat::Groups(groups)) => {
                         if let Some(group) = Group::read(tensor.dtype, row, number) {
-                            format.put(cell, lane, &group);
+                            groups.put(cell, lane, &group);
+                        }
+                    }
+                    Kept::Integers(IntegerFormat::Superblocks(superblocks)) => {
+                        if let Some(superblock) = Superblock::read(tensor.dtype, row, number) {
+                            superblocks.put(cell, lane, &superblock);
                         }
                     }
                     Kept::Superblocks(superblocks) => {
@@ -214,7 +222,7 @@ impl Cells {
     }
 }
 
-fn panel_format(columns: &Columns<'_>, lanes: Range<usize>, products: GroupProducts) -> Option<Kept> {
+fn panel_format(columns: &Columns<'_>, lanes: Range<usize>, products: CodeProducts) -> Option<Kept> {
     let mut dtypes = lanes.filter_map(|column| columns.source(column)).map(|(tensor, _)| tensor.dtype);
     let first = dtypes.next()?;
     dtypes.all(|dtype| dtype == first).then(|| Kept::of(first, products)).flatten()

@@ -35,7 +35,7 @@ use self::cell::Supercell;
 pub(super) const SUPER_DEPTH: usize = 256;
 /// k that share a small scale.
 const SMALL_GROUP: usize = 16;
-const SMALL_GROUPS: usize = SUPER_DEPTH / SMALL_GROUP;
+pub(super) const SMALL_GROUPS: usize = SUPER_DEPTH / SMALL_GROUP;
 
 /// By the bits of their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -180,7 +180,7 @@ impl<E: Element> Arena<E> {
 
     fn matrix(&mut self, columns: &Columns<'_>, depth: usize) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
-        let formats = if E::CELLS { Cells::formats(columns, depth, self.forms.groups) } else { None };
+        let formats = if E::CELLS { Cells::formats(columns, depth, self.forms.codes) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
         let is_compact = self.forms.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
         let compact = if is_compact {
@@ -284,7 +284,7 @@ mod tests {
     use half::bf16;
 
     use super::*;
-    use crate::cpu::quant::GroupProducts;
+    use crate::cpu::quant::CodeProducts;
 
     #[test]
     fn columns_and_sources_are_inverse() {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn forms(compact: bool) -> Forms {
-        Forms { compact, groups: GroupProducts::Pairs }
+        Forms { compact, codes: CodeProducts::Pairs }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! With AVX2: products of bytes are added up in words of 16 bits. Those of two k fit whatever the code; those of codes below 32
-//! fit for a whole block, and are widened once.
+//! fit for a whole block, those below 64 for half of one, and are widened once.
 
 #![allow(
     clippy::needless_range_loop,
@@ -9,15 +9,15 @@
 use std::arch::x86_64::*;
 
 use super::super::format::GROUP;
-use super::cell::{Block, QUAD, QUAD_BYTES, QUADS};
-use super::product::IntegerProduct;
+use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
+use super::product::{IntegerProduct, sum_index};
 use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS};
 use crate::cpu::lanes::LANES;
 
 /// Columns 0..8 and 8..16.
 type Halves<T> = [T; 2];
 /// Of high and of low bytes.
-type Parts<T> = [T; 2];
+type Bytes<T> = [T; 2];
 
 /// All rows of a strip.
 ///
@@ -29,11 +29,13 @@ pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
     while row < product.rows {
         // SAFETY: the caller's promise.
         unsafe {
-            row += match (product.rows - row, product.small_codes) {
-                (2.., true) => rows::<2, true>(product, row, cells),
-                (2.., false) => rows::<2, false>(product, row, cells),
-                (_, true) => rows::<1, true>(product, row, cells),
-                (_, false) => rows::<1, false>(product, row, cells),
+            row += match (product.rows - row, product.parts, product.small_codes) {
+                (2.., 2, _) => rows::<2, 2, true>(product, row, cells),
+                (2.., _, true) => rows::<2, 1, true>(product, row, cells),
+                (2.., _, false) => rows::<2, 1, false>(product, row, cells),
+                (_, 2, _) => rows::<1, 2, true>(product, row, cells),
+                (_, _, true) => rows::<1, 1, true>(product, row, cells),
+                (_, _, false) => rows::<1, 1, false>(product, row, cells),
             }
         }
     }
@@ -45,7 +47,11 @@ pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
 /// As above, and the rows are the product's.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn rows<const R: usize, const SMALL: bool>(product: &IntegerProduct, first: usize, cells: &[Block]) -> usize {
+unsafe fn rows<const R: usize, const PARTS: usize, const SMALL: bool>(
+    product: &IntegerProduct,
+    first: usize,
+    cells: &[Block],
+) -> usize {
     // SAFETY: the caller's promise.
     unsafe {
         let c = |row: usize, half: usize| product.c.add((first + row) * product.c_stride + half * LANES / 2);
@@ -59,16 +65,18 @@ unsafe fn rows<const R: usize, const SMALL: bool>(product: &IntegerProduct, firs
         }
         for (block, cell) in cells.iter().enumerate() {
             let at = block * STRIP_ROWS + first;
-            let dots = dots::<R, SMALL>(product.left.bytes.add(at * ROW_BYTES), cell);
-            for row in 0..R {
-                let unit = _mm256_set1_ps(*product.left.units.add(at + row));
-                let row_sum = _mm256_set1_ps(*product.left.sums.add(at + row));
-                for half in 0..2 {
-                    let scales = _mm256_load_ps(cell.scales.as_ptr().add(half * LANES / 2));
-                    let minima = _mm256_load_ps(cell.minima.as_ptr().add(half * LANES / 2));
-                    let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots[row][half]), unit);
-                    sums[row][half] = _mm256_fmadd_ps(dot, scales, sums[row][half]);
-                    sums[row][half] = _mm256_fmadd_ps(minima, row_sum, sums[row][half]);
+            for part in 0..PARTS {
+                let dots = dots::<R, PARTS, SMALL>(product.left.bytes.add(at * ROW_BYTES), cell, part);
+                for row in 0..R {
+                    let unit = _mm256_set1_ps(*product.left.units.add(at + row));
+                    let row_sum = product.left.sums.add(sum_index(block, PARTS, part) + first + row);
+                    for half in 0..2 {
+                        let scales = _mm256_load_ps(cell.scales[part].as_ptr().add(half * LANES / 2));
+                        let minima = _mm256_load_ps(cell.minima[part].as_ptr().add(half * LANES / 2));
+                        let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots[row][half]), unit);
+                        sums[row][half] = _mm256_fmadd_ps(dot, scales, sums[row][half]);
+                        sums[row][half] = _mm256_fmadd_ps(minima, _mm256_set1_ps(*row_sum), sums[row][half]);
+                    }
                 }
             }
         }
@@ -81,31 +89,36 @@ unsafe fn rows<const R: usize, const SMALL: bool>(product: &IntegerProduct, firs
     R
 }
 
-/// Of all columns.
+/// Of one part of a block, all columns. `SMALL`: its products fit into 16 bits.
 ///
 /// # Safety
-/// `R` rows of a block are readable, and the machine has AVX2. `SMALL`: codes are below 32.
+/// `R` rows of a block are readable, and the machine has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn dots<const R: usize, const SMALL: bool>(rows: *const i8, cell: &Block) -> [Halves<__m256i>; R] {
-    let counts: Parts<__m256i> = [_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1)];
+unsafe fn dots<const R: usize, const PARTS: usize, const SMALL: bool>(
+    rows: *const i8,
+    cell: &Block,
+    part: usize,
+) -> [Halves<__m256i>; R] {
+    let counts: Bytes<__m256i> = [_mm256_set1_epi16(HIGH as i16), _mm256_set1_epi16(1)];
     let zero = _mm256_setzero_si256();
     let mut sums: [Halves<__m256i>; R] = [[zero; 2]; R];
-    let mut words: [Parts<Halves<__m256i>>; R] = [[[zero; 2]; 2]; R];
-    for quad in 0..QUADS {
+    let mut words: [Bytes<Halves<__m256i>>; R] = [[[zero; 2]; 2]; R];
+    for i in 0..QUADS / PARTS {
+        let quad = quad_of(PARTS, part, i);
         for half in 0..2 {
             // SAFETY: the caller's promise; a quad of a row, and of half of the columns.
             unsafe {
                 let codes = _mm256_load_si256(cell.codes[quad].as_ptr().add(half * QUAD_BYTES / 2).cast());
                 for row in 0..R {
-                    for part in 0..2 {
-                        let x = rows.add(row * ROW_BYTES + part * GROUP + quad * QUAD).cast::<i32>();
-                        // 2 · 255 · 64 at most, or 2 · 31 · 64, and eight times that.
+                    for byte in 0..2 {
+                        let x = rows.add(row * ROW_BYTES + byte * GROUP + quad * QUAD).cast::<i32>();
+                        // 2 · 255 · 64 at most; eight times 2 · 31 · 64; four times 2 · 63 · 64.
                         let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x.read_unaligned()));
                         if SMALL {
-                            words[row][part][half] = _mm256_add_epi16(words[row][part][half], pairs);
+                            words[row][byte][half] = _mm256_add_epi16(words[row][byte][half], pairs);
                         } else {
-                            sums[row][half] = _mm256_add_epi32(sums[row][half], _mm256_madd_epi16(pairs, counts[part]));
+                            sums[row][half] = _mm256_add_epi32(sums[row][half], _mm256_madd_epi16(pairs, counts[byte]));
                         }
                     }
                 }

@@ -10,9 +10,10 @@ use std::arch::x86_64::*;
 use super::super::few_rows::sixteen;
 use super::super::format::{CodeWidth, GROUP};
 use super::PREFETCH_BYTES;
-use super::cell::{Block, IntegerFormat, QUAD, QUAD_BYTES, QUADS};
-use super::product::IntegerProduct;
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS};
+use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
+use super::cell::IntegerGroups;
+use super::product::{IntegerProduct, sum_index};
+use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, STRIP_SUMS};
 
 /// So many rows gain nothing from cells that are expanded first.
 pub(super) const MOST_FROM_CELLS: usize = 2;
@@ -26,13 +27,27 @@ const HIGH_BITS: u32 = HIGH.ilog2();
 pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
+        match product.parts {
+            1 => strip_of_parts::<1>(product, cells),
+            _ => strip_of_parts::<2>(product, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above, with so many parts.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn strip_of_parts<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+    // SAFETY: the caller's promise.
+    unsafe {
         match product.rows {
-            1 => rows::<1>(product, cells),
-            2 => rows::<2>(product, cells),
-            3 => rows::<3>(product, cells),
-            4 => rows::<4>(product, cells),
-            5 => rows::<5>(product, cells),
-            _ => rows::<STRIP_ROWS>(product, cells),
+            1 => rows::<1, PARTS>(product, cells),
+            2 => rows::<2, PARTS>(product, cells),
+            3 => rows::<3, PARTS>(product, cells),
+            4 => rows::<4, PARTS>(product, cells),
+            5 => rows::<5, PARTS>(product, cells),
+            _ => rows::<STRIP_ROWS, PARTS>(product, cells),
         }
     }
 }
@@ -41,18 +56,22 @@ pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
 /// As above, with `R` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn rows<const R: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
         let mut row = Rows::<R>::first(product);
         for cell in cells {
-            let mut dots = Dots::<R>::zero();
-            for quad in 0..QUADS {
-                dots.add(&row, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
+            for part in 0..PARTS {
+                let mut dots = Dots::<R>::zero();
+                for i in 0..QUADS / PARTS {
+                    let quad = quad_of(PARTS, part, i);
+                    dots.add(&row, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
+                }
+                let scales = _mm512_load_ps(cell.scales[part].as_ptr());
+                let minima = _mm512_load_ps(cell.minima[part].as_ptr());
+                row.scale(&dots, (scales, minima), sum_index(0, PARTS, part), &mut sums);
             }
-            let (scales, minima) = (_mm512_load_ps(cell.scales.as_ptr()), _mm512_load_ps(cell.minima.as_ptr()));
-            row.scale(&dots, scales, minima, &mut sums);
             row.next();
         }
         end(product, &sums);
@@ -64,7 +83,7 @@ unsafe fn rows<const R: usize>(product: &IntegerProduct, cells: &[Block]) {
 /// # Safety
 /// As above; so many cells are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+pub(super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
@@ -78,7 +97,7 @@ pub(super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat,
 /// As above, with `R` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
     let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
     // SAFETY: the caller's promise.
     unsafe {
@@ -120,8 +139,8 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
                     }
                 }
             }
-            let (scales, minima) = scales(format, cell);
-            row.scale(&even.plus(&odd), scales, minima, &mut sums);
+            let scales = scales(format, cell);
+            row.scale(&even.plus(&odd), scales, sum_index(0, 1, 0), &mut sums);
             row.next();
         }
         end(product, &sums);
@@ -134,8 +153,8 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
 /// A whole cell is readable, and the machine has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn scales(format: IntegerFormat, cell: *const u8) -> (__m512, __m512) {
-    let IntegerFormat(format_of_cell) = format;
+unsafe fn scales(format: IntegerGroups, cell: *const u8) -> (__m512, __m512) {
+    let IntegerGroups(format_of_cell) = format;
     // SAFETY: behind the codes are the scales, and behind them the minima.
     unsafe {
         let at = cell.add(format_of_cell.code_bytes());
@@ -165,7 +184,7 @@ impl<const R: usize> Rows<R> {
     fn next(&mut self) {
         self.bytes = self.bytes.wrapping_add(STRIP_ROWS * ROW_BYTES);
         self.units = self.units.wrapping_add(STRIP_ROWS);
-        self.sums = self.sums.wrapping_add(STRIP_ROWS);
+        self.sums = self.sums.wrapping_add(STRIP_SUMS);
     }
 
     /// Four k of a row, in all lanes; `part` 0 for high bytes, 1 for low ones.
@@ -182,17 +201,25 @@ impl<const R: usize> Rows<R> {
         }
     }
 
+    /// `row_sums`: where those of the part are.
+    ///
     /// # Safety
     /// The block is readable.
     #[inline(always)]
-    unsafe fn scale(&self, dots: &Dots<R>, scales: __m512, minima: __m512, sums: &mut [__m512; R]) {
+    unsafe fn scale(
+        &self,
+        dots: &Dots<R>,
+        (scales, minima): (__m512, __m512),
+        row_sums: usize,
+        sums: &mut [__m512; R],
+    ) {
         for row in 0..R {
             // SAFETY: the caller's promise; below a function with these instructions.
             unsafe {
                 let dot = _mm512_add_epi32(_mm512_slli_epi32::<HIGH_BITS>(dots.high[row]), dots.low[row]);
                 let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(*self.units.add(row)));
                 sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
-                sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(*self.sums.add(row)), sums[row]);
+                sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(*self.sums.add(row_sums + row)), sums[row]);
             }
         }
     }

@@ -1,5 +1,4 @@
-//! How codes lie in a cell for products of bytes: four k of a column side by side. The k of a block in the order in which rows
-//! have them, even ones before odd ones, as place i in quad t = i / 4; columns c:
+//! How codes lie in a cell for products of bytes. Of place i in quad t = i / 4 (see [`Block`]) and column c:
 //!
 //! ```text
 //!   4 bits   byte 4c + i % 4 of 64 bytes t / 2: low half for even t, high half for odd
@@ -11,56 +10,22 @@
 
 #![allow(clippy::needless_range_loop, reason = "quads and bytes are numbers here; indexed loops become vectors")]
 
-use baton_model::Dtype;
-
-use super::super::format::{CodeWidth, Format, GROUP};
+use super::super::format::{CodeWidth, Format};
 use super::super::group::Group;
-use crate::cpu::lanes::{LANES, Lanes};
-
-/// k that one product of bytes adds up.
-pub(super) const QUAD: usize = 4;
-pub(super) const QUADS: usize = GROUP / QUAD;
-/// Of all columns.
-pub(super) const QUAD_BYTES: usize = QUAD * LANES;
+use super::block::{Block, QUAD, QUAD_BYTES, QUADS, place};
+use crate::cpu::lanes::Lanes;
 
 /// One of the formats with groups of 32, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IntegerFormat(pub(super) Format);
+pub(crate) struct IntegerGroups(pub(super) Format);
 
-/// A cell, one byte per code.
-#[derive(Clone)]
-#[repr(C, align(64))]
-pub(crate) struct Block {
-    pub(super) codes: [[u8; QUAD_BYTES]; QUADS],
-    pub(super) scales: [f32; LANES],
-    pub(super) minima: [f32; LANES],
-}
-
-impl Block {
-    pub(super) const ZERO: Self = Self { codes: [[0; QUAD_BYTES]; QUADS], scales: [0.0; LANES], minima: [0.0; LANES] };
-}
-
-/// Where k is in its block.
-pub(super) const fn place(k: usize) -> usize {
-    k / 2 + k % 2 * (GROUP / 2)
-}
-
-impl IntegerFormat {
-    pub(crate) fn of(dtype: Dtype) -> Option<Self> {
-        Format::of(dtype).map(Self)
-    }
-
+impl IntegerGroups {
     pub(crate) const fn cell_bytes(self) -> usize {
         self.0.cell_bytes()
     }
 
     pub(super) fn width(self) -> CodeWidth {
         self.0.width
-    }
-
-    /// Below 32.
-    pub(super) fn has_small_codes(self) -> bool {
-        self.0.width != CodeWidth::Eight
     }
 
     /// The code that stands for zero.
@@ -116,8 +81,8 @@ impl IntegerFormat {
         // SAFETY: the caller's promise; sixteen of each.
         unsafe {
             let (scales, minima) = self.scales::<L>(cell);
-            scales.store(to.scales.as_mut_ptr());
-            minima.store(to.minima.as_mut_ptr());
+            scales.store(to.scales[0].as_mut_ptr());
+            minima.store(to.minima[0].as_mut_ptr());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Strips of rows times the cells of one panel.
 
-use super::cell::{Block, QUAD, QUADS};
-use super::rows::{HIGH, Left, ROW_BYTES, STRIP_ROWS};
+use super::block::{Block, QUAD, QUADS, quad_of};
+use super::rows::{HIGH, Left, ROW_BYTES, STRIP_ROWS, STRIP_SUMS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, has_byte_products};
 use crate::cpu::lanes::{LANES, Lanes};
@@ -13,7 +13,9 @@ pub(super) struct IntegerProduct {
     /// Cells.
     pub(super) blocks: usize,
     pub(super) left: Left,
-    /// Codes are below 32.
+    /// Scales that a column has in a block: 1 or 2.
+    pub(super) parts: usize,
+    /// Products of a part's codes fit into 16 bits.
     pub(super) small_codes: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
@@ -43,7 +45,10 @@ impl IntegerProduct {
                 }
             }
             for row in 0..strip.rows {
-                strip.one_row::<L>(row, cells);
+                match self.parts {
+                    1 => strip.one_row::<L, 1>(row, cells),
+                    _ => strip.one_row::<L, 2>(row, cells),
+                }
             }
         }
     }
@@ -57,7 +62,7 @@ impl IntegerProduct {
             let left = Left {
                 bytes: self.left.bytes.add(first * ROW_BYTES),
                 units: self.left.units.add(first),
-                sums: self.left.sums.add(first),
+                sums: self.left.sums.add(strip * self.left.blocks * STRIP_SUMS),
                 ..self.left
             };
             Self { rows: STRIP_ROWS.min(self.rows - row), left, c: self.c.add(row * self.c_stride), ..*self }
@@ -65,27 +70,27 @@ impl IntegerProduct {
     }
 
     #[inline(always)]
-    fn one_row<L: Lanes>(&self, row: usize, cells: &[Block]) {
+    fn one_row<L: Lanes, const PARTS: usize>(&self, row: usize, cells: &[Block]) {
         // SAFETY: a row of C.
         let c = unsafe { self.c.add(row * self.c_stride) };
         // SAFETY: as above.
         let mut sum = if self.resume { unsafe { L::load(c) } } else { L::splat(0.0) };
         for (block, cell) in cells.iter().enumerate() {
             let at = block * STRIP_ROWS + row;
-            // SAFETY: a row of a block, and what belongs to it.
-            let (bytes, unit, row_sum) = unsafe {
-                let bytes = &*self.left.bytes.add(at * ROW_BYTES).cast::<[i8; ROW_BYTES]>();
-                (bytes, *self.left.units.add(at), *self.left.sums.add(at))
-            };
-            let mut dots = [0.0; LANES];
-            for (column, dot) in dots.iter_mut().enumerate() {
-                *dot = dot_of(bytes, cell, column) as f32;
-            }
-            // SAFETY: sixteen of each.
-            unsafe {
-                let (scale, minimum) = (L::load(cell.scales.as_ptr()), L::load(cell.minima.as_ptr()));
-                sum = L::load(dots.as_ptr()).mul(L::splat(unit)).fma(scale, sum);
-                sum = minimum.fma(L::splat(row_sum), sum);
+            // SAFETY: a row of a block, and its unit.
+            let (bytes, unit) = unsafe { (&*self.left.bytes.add(at * ROW_BYTES).cast(), *self.left.units.add(at)) };
+            for part in 0..PARTS {
+                let mut dots = [0.0; LANES];
+                for (column, dot) in dots.iter_mut().enumerate() {
+                    *dot = dot_of::<PARTS>(bytes, cell, part, column) as f32;
+                }
+                // SAFETY: sixteen of each, and a row's sum.
+                unsafe {
+                    let row_sum = *self.left.sums.add(sum_index(block, PARTS, part) + row);
+                    let scales = L::load(cell.scales[part].as_ptr());
+                    sum = L::load(dots.as_ptr()).mul(L::splat(unit)).fma(scales, sum);
+                    sum = L::load(cell.minima[part].as_ptr()).fma(L::splat(row_sum), sum);
+                }
             }
         }
         // SAFETY: a row of C.
@@ -93,12 +98,21 @@ impl IntegerProduct {
     }
 }
 
+/// Where a strip's sums of a part of a block begin.
 #[inline(always)]
-fn dot_of(bytes: &[i8; ROW_BYTES], cell: &Block, column: usize) -> i32 {
+pub(super) const fn sum_index(block: usize, parts: usize, part: usize) -> usize {
+    block * STRIP_SUMS + (parts - 1 + part) * STRIP_ROWS
+}
+
+#[inline(always)]
+fn dot_of<const PARTS: usize>(bytes: &[i8; ROW_BYTES], cell: &Block, part: usize, column: usize) -> i32 {
     let mut dot = 0;
-    for i in 0..QUADS * QUAD {
-        let q = HIGH * i32::from(bytes[i]) + i32::from(bytes[ROW_BYTES / 2 + i]);
-        dot += q * i32::from(cell.codes[i / QUAD][column * QUAD + i % QUAD]);
+    for i in 0..QUADS / PARTS {
+        let quad = quad_of(PARTS, part, i);
+        for k in 0..QUAD {
+            let (high, low) = (bytes[quad * QUAD + k], bytes[ROW_BYTES / 2 + quad * QUAD + k]);
+            dot += (HIGH * i32::from(high) + i32::from(low)) * i32::from(cell.codes[quad][column * QUAD + k]);
+        }
     }
     dot
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   [strip of rows][block of 32 k][row][32 high bytes, 32 low bytes]
-//!   [strip of rows][block of 32 k][row]      what its numbers are multiples of, and their sum
+//!   [strip of rows][block of 32 k][row]                                  what its numbers are multiples of
+//!   [strip of rows][block of 32 k][all, first 16 k, last 16 k][row]      their sums
 //! ```
 
 use std::ops::Range;
@@ -17,6 +18,8 @@ use crate::cpu::region::{Buffer, Floats};
 
 /// Rows that are multiplied at a time: so many have their sums in registers.
 pub(super) const STRIP_ROWS: usize = 6;
+/// Of one strip in a block.
+pub(super) const STRIP_SUMS: usize = 3 * STRIP_ROWS;
 /// Of one row's numbers in a block.
 pub(super) const ROW_BYTES: usize = 2 * GROUP;
 /// Bits behind the leading one of a block's largest value.
@@ -51,7 +54,7 @@ impl WholeRows {
         Ok(Self {
             bytes: Buffer::new(row_blocks * ROW_BYTES)?,
             units: Floats::new(row_blocks)?,
-            sums: Floats::new(row_blocks)?,
+            sums: Floats::new(row_blocks / STRIP_ROWS * STRIP_SUMS)?,
             rounded: None,
         })
     }
@@ -65,7 +68,7 @@ impl WholeRows {
         Left {
             bytes: self.bytes.as_slice()[block * STRIP_ROWS * ROW_BYTES..].as_ptr(),
             units: self.units.as_slice()[block * STRIP_ROWS..].as_ptr(),
-            sums: self.sums.as_slice()[block * STRIP_ROWS..].as_ptr(),
+            sums: self.sums.as_slice()[block * STRIP_SUMS..].as_ptr(),
             blocks,
         }
     }
@@ -85,20 +88,25 @@ impl WholeRows {
         let (units, sums) = (self.units.as_mut_slice(), self.sums.as_mut_slice());
         for row in 0..rows.len() {
             for block in 0..blocks {
-                let at = (row / STRIP_ROWS * blocks + block) * STRIP_ROWS + row % STRIP_ROWS;
+                let strip_block = row / STRIP_ROWS * blocks + block;
+                let at = strip_block * STRIP_ROWS + row % STRIP_ROWS;
                 // SAFETY: the caller's promise; 32 k of a row are side by side.
                 let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks)).cast() };
-                (units[at], sums[at]) = round::<L>(values, &mut bytes[at]);
+                let (unit, of_row) = round::<L>(values, &mut bytes[at]);
+                units[at] = unit;
+                for (i, sum) in of_row.into_iter().enumerate() {
+                    sums[strip_block * STRIP_SUMS + i * STRIP_ROWS + row % STRIP_ROWS] = sum;
+                }
             }
         }
         self.rounded = Some(rows.clone());
     }
 }
 
-/// What the numbers are multiples of, and their sum. Values that are infinite or no number make both no number; those of blocks
+/// What the numbers are multiples of, and the sums of all, of the first 16 and of the last 16. Values that are infinite or no number make all of them no number; those of blocks
 /// that have nothing of 2⁻¹¹⁴ or more count as zeros.
 #[inline(always)]
-pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES]) -> (f32, f32) {
+pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES]) -> (f32, [f32; 3]) {
     let mut largest = 0;
     for value in values {
         largest = largest.max(value.to_bits() & 0x7fff);
@@ -107,7 +115,7 @@ pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES
     if largest >= INFINITE || exponent <= FRACTION_BITS {
         *bytes = [0; ROW_BYTES];
         let unit = if largest >= INFINITE { f32::NAN } else { 0.0 };
-        return (unit, unit);
+        return (unit, [unit; 3]);
     }
     let power = |biased: u16| f32::from_bits(u32::from(biased) << 23);
     let unit = power(exponent - FRACTION_BITS);
@@ -128,5 +136,6 @@ pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES
         }
     }
     // Whole numbers below 2²⁴, so the order of the sum does not matter.
-    (unit, sum.sum() * unit)
+    let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
+    (unit, [all * unit, first * unit, (all - first) * unit])
 }

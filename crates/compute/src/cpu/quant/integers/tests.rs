@@ -3,7 +3,9 @@ use half::bf16;
 
 use super::super::format::GROUP;
 use super::super::group::Group;
-use super::cell::{Block, IntegerFormat};
+use super::super::superblock::Superblock;
+use super::IntegerFormat;
+use super::block::Block;
 use super::product::IntegerProduct;
 use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
@@ -12,7 +14,7 @@ use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::tile_index;
 
-const BLOCKS: usize = 5;
+const BLOCKS: usize = 16;
 const MAX_ROWS: usize = 3 * STRIP_ROWS + 1;
 
 fn noise(i: usize) -> u64 {
@@ -35,7 +37,7 @@ fn defined_row(values: &[bf16]) -> (f64, Vec<i64>) {
 struct Round<'a>(&'a [bf16; GROUP]);
 
 impl Kernel for Round<'_> {
-    type Output = ((f32, f32), [i8; ROW_BYTES]);
+    type Output = ((f32, [f32; 3]), [i8; ROW_BYTES]);
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
@@ -60,10 +62,11 @@ fn rows_become_multiples_of_a_power_of_two() {
         let (unit, expected) = defined_row(&values);
         let even_then_odd = (0..2).flat_map(|parity| expected.iter().skip(parity).step_by(2).copied());
         let even_then_odd: Vec<i64> = even_then_odd.collect();
-        let sum = expected.iter().sum::<i64>() as f64 * unit;
+        let (first, last) = expected.split_at(GROUP / 2);
+        let sums = [&expected, first, last].map(|some| some.iter().sum::<i64>() as f64 * unit);
         for isa in Isa::available() {
-            let ((got_unit, got_sum), bytes) = isa.run(Round(&values));
-            assert_eq!((f64::from(got_unit), f64::from(got_sum)), (unit, sum), "{isa}, block {block}");
+            let ((got_unit, got_sums), bytes) = isa.run(Round(&values));
+            assert_eq!((f64::from(got_unit), got_sums.map(f64::from)), (unit, sums), "{isa}, block {block}");
             let (high, low) = bytes.split_at(GROUP);
             let got: Vec<i64> =
                 high.iter().zip(low).map(|(&high, &low)| i64::from(HIGH) * i64::from(high) + i64::from(low)).collect();
@@ -79,48 +82,90 @@ fn what_is_no_number_stays_none_and_what_is_next_to_nothing_is_zero() {
         for wrong in [bf16::INFINITY, bf16::NEG_INFINITY, bf16::NAN] {
             let mut values = [bf16::ONE; GROUP];
             values[17] = wrong;
-            let ((unit, sum), bytes) = isa.run(Round(&values));
-            assert!(unit.is_nan() && sum.is_nan() && bytes == [0; ROW_BYTES], "{isa}, {wrong}");
+            let ((unit, sums), bytes) = isa.run(Round(&values));
+            assert!(unit.is_nan() && sums.iter().all(|sum| sum.is_nan()), "{isa}, {wrong}");
+            assert_eq!(bytes, [0; ROW_BYTES], "{isa}, {wrong}");
         }
         for small in [0.0, 2_f32.powi(-115), -2_f32.powi(-126)] {
-            let ((unit, sum), bytes) = isa.run(Round(&[bf16::from_f32(small); GROUP]));
-            assert_eq!((unit, sum, bytes), (0.0, 0.0, [0; ROW_BYTES]), "{isa}, {small}");
+            let got = isa.run(Round(&[bf16::from_f32(small); GROUP]));
+            assert_eq!(got, ((0.0, [0.0; 3]), [0; ROW_BYTES]), "{isa}, {small}");
         }
-        let ((unit, sum), _) = isa.run(Round(&[bf16::from_f32(2_f32.powi(-114)); GROUP]));
-        assert_eq!((unit, sum), (2_f32.powi(-126), 2_f32.powi(-109)), "{isa}");
+        let (got, _) = isa.run(Round(&[bf16::from_f32(2_f32.powi(-114)); GROUP]));
+        assert_eq!(got, (2_f32.powi(-126), [-109, -110, -110].map(|power| 2_f32.powi(power))), "{isa}");
     }
 }
 
 /// A panel's rows of a file, with the largest and the smallest codes among others.
 fn file_row(dtype: Dtype, row: usize) -> Vec<u8> {
-    let values = (BLOCKS * GROUP).next_multiple_of(dtype.block_values());
     let byte = |i: usize| match (row, i % 5) {
         (0, _) => 0xff,
         (1, _) => 0x80,
         (2, 0) => 0x7f,
         _ => (noise(row * 7919 + i) >> 40) as u8,
     };
-    let mut bytes: Vec<u8> = (0..dtype.bytes_of(values)).map(byte).collect();
+    let mut bytes: Vec<u8> = (0..dtype.bytes_of(BLOCKS * GROUP)).map(byte).collect();
     for block in bytes.chunks_mut(dtype.block_bytes()) {
-        // Scales and minima between 2⁻⁷ and 2⁻⁶.
-        block[1] = block[1] & 0x83 | 0x20;
-        if !matches!(dtype, Dtype::Q4_0 | Dtype::Q5_0 | Dtype::Q8_0) {
-            block[3] = block[3] & 0x83 | 0x20;
+        // Scales and minima are small.
+        let halves: &[usize] = match dtype {
+            Dtype::Q4_0 | Dtype::Q5_0 | Dtype::Q8_0 => &[0],
+            Dtype::Q2K => &[80, 82],
+            Dtype::Q3K => &[108],
+            Dtype::Q6K => &[208],
+            _ => &[0, 2],
+        };
+        for at in halves {
+            block[at + 1] = block[at + 1] & 0x83 | 0x20;
         }
     }
     bytes
 }
 
+/// Some k of a column that share a scale.
+struct Part {
+    codes: Vec<i64>,
+    scale: f32,
+    minimum: f32,
+}
+
+fn parts_of(dtype: Dtype, format: IntegerFormat, row: &[u8]) -> Vec<Part> {
+    match format {
+        IntegerFormat::Groups(groups) => {
+            let part = |number: usize| {
+                let group = Group::read(dtype, row, number).unwrap();
+                let zero = f32::from(groups.zero());
+                let codes = group.codes.map(|code| if dtype == Dtype::Q8_0 { code ^ 0x80 } else { code });
+                let minimum = if groups.0.minima { group.minimum } else { -zero * group.scale };
+                Part { codes: codes.map(i64::from).to_vec(), scale: group.scale, minimum }
+            };
+            (0..BLOCKS).map(part).collect()
+        }
+        IntegerFormat::Superblocks(superblocks) => {
+            let part = |number: usize| {
+                let superblock = Superblock::read(dtype, row, number / 16).unwrap();
+                let group = number % 16;
+                let scale = superblock.scale.to_f32() * f32::from(superblock.small_scales[group]);
+                let minimum = match dtype {
+                    Dtype::Q2K => superblock.minimum.to_f32() * f32::from(superblock.small_minima[group]),
+                    _ => -f32::from(superblocks.zero()) * scale,
+                };
+                let codes = &superblock.codes[group * 16..][..16];
+                Part { codes: codes.iter().map(|&code| i64::from(code)).collect(), scale, minimum }
+            };
+            (0..2 * BLOCKS).map(part).collect()
+        }
+    }
+}
+
 /// In the order that is stated.
-fn defined(rows: &[(f64, Vec<i64>)], groups: &[Group], dtype: Dtype, format: IntegerFormat) -> f32 {
-    let (zero, signed) = (format.zero(), dtype == Dtype::Q8_0);
+fn defined(row: &[(f64, Vec<i64>)], parts: &[Part]) -> f32 {
     let mut sum = 0.0_f32;
-    for ((unit, q), group) in rows.iter().zip(groups) {
-        let code = |k: usize| if signed { i64::from(group.codes[k] ^ 0x80) } else { i64::from(group.codes[k]) };
-        let dot: i64 = (0..GROUP).map(|k| q[k] * code(k)).sum();
-        sum = (dot as f32 * *unit as f32).mul_add(group.scale, sum);
-        let minimum = if format.0.minima { group.minimum } else { -f32::from(zero) * group.scale };
-        sum = minimum.mul_add((q.iter().sum::<i64>() as f64 * unit) as f32, sum);
+    for (number, part) in parts.iter().enumerate() {
+        let count = part.codes.len();
+        let (unit, q) = &row[number * count / GROUP];
+        let q = &q[number * count % GROUP..][..count];
+        let dot: i64 = q.iter().zip(&part.codes).map(|(q, code)| q * code).sum();
+        sum = (dot as f32 * *unit as f32).mul_add(part.scale, sum);
+        sum = part.minimum.mul_add((q.iter().sum::<i64>() as f64 * unit) as f32, sum);
     }
     sum
 }
@@ -142,65 +187,85 @@ impl Kernel for Products<'_> {
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];
-        for (cell, block) in self.cells.chunks(self.format.cell_bytes()).zip(&mut expanded) {
-            // SAFETY: a whole cell.
-            unsafe { self.format.expand::<L>(cell.as_ptr(), block) };
+        for (number, block) in expanded.iter_mut().enumerate() {
+            // SAFETY: an existing block.
+            unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, block) };
         }
         let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
         let product = |slice: std::ops::Range<usize>, c: &mut Vec<f32>| IntegerProduct {
             rows: self.rows,
             blocks: slice.len(),
             left: whole.from(slice.start, BLOCKS),
+            parts: self.format.parts(),
             small_codes: self.format.has_small_codes(),
             c: c.as_mut_ptr(),
             c_stride: LANES,
             resume: slice.start > 0,
         };
-        product(0..2, &mut c).run::<L>(&expanded[..2]);
-        product(2..BLOCKS, &mut c).run::<L>(&expanded[2..]);
+        product(0..5, &mut c).run::<L>(&expanded[..5]);
+        product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && has_byte_products() && self.rows <= avx512::MOST_FROM_CELLS {
+        if let IntegerFormat::Groups(groups) = self.format
+            && L::TABLE_BYTES == 64
+            && has_byte_products()
+            && self.rows <= avx512::MOST_FROM_CELLS
+        {
             let mut few = vec![7.0; c.len()];
             // SAFETY: the machine has the instructions; a whole panel.
-            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut few), self.format, self.cells.as_ptr()) };
+            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut few), groups, self.cells.as_ptr()) };
             return vec![c, few];
         }
         vec![c]
     }
 }
 
-#[test]
-fn every_route_gives_what_is_defined() {
-    let tiles = MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP;
-    let left: Vec<bf16> = (0..tiles).map(value).collect();
-    let row_of = |row: usize| -> Vec<(f64, Vec<i64>)> {
-        let block =
-            |block: usize| (0..GROUP).map(|k| left[tile_index(row, block * GROUP + k, BLOCKS)]).collect::<Vec<_>>();
-        (0..BLOCKS).map(|number| defined_row(&block(number))).collect()
-    };
-    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
-        let columns: Vec<Vec<Group>> = (0..LANES)
-            .map(|column| file_row(dtype, column))
-            .map(|row| (0..BLOCKS).map(|number| Group::read(dtype, &row, number).unwrap()).collect())
-            .collect();
-        let mut cells = vec![0; BLOCKS * format.cell_bytes()];
-        for (column, groups) in columns.iter().enumerate() {
-            for (cell, group) in cells.chunks_mut(format.cell_bytes()).zip(groups) {
-                format.put(cell, column, group);
+/// One panel.
+fn cells_of(dtype: Dtype, format: IntegerFormat, rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut cells = vec![0; BLOCKS * GROUP / format.depth() * format.cell_bytes()];
+    for (column, row) in rows.iter().enumerate() {
+        for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
+            match format {
+                IntegerFormat::Groups(groups) => groups.put(cell, column, &Group::read(dtype, row, number).unwrap()),
+                IntegerFormat::Superblocks(superblocks) => {
+                    superblocks.put(cell, column, &Superblock::read(dtype, row, number).unwrap());
+                }
             }
         }
+    }
+    cells
+}
+
+#[test]
+fn every_route_gives_what_is_defined() {
+    let left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
+    let row_of = |row: usize| -> Vec<(f64, Vec<i64>)> {
+        let block = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
+        (0..BLOCKS).map(|number| defined_row(&block(number).map(|at| left[at]).collect::<Vec<_>>())).collect()
+    };
+    let left_rows: Vec<_> = (0..MAX_ROWS).map(row_of).collect();
+    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
+        let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
+        let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
+        let cells = cells_of(dtype, format, &file);
         for rows in [1, 2, 3, 4, 5, 6, 7, 12, MAX_ROWS] {
             for isa in Isa::available() {
                 for (route, got) in isa.run(Products { rows, left: &left, format, cells: &cells }).iter().enumerate() {
                     for (i, got) in got.iter().enumerate() {
                         let (row, column) = (i / LANES, i % LANES);
-                        let expected =
-                            if row < rows { defined(&row_of(row), &columns[column], dtype, format) } else { 7.0 };
+                        let expected = if row < rows { defined(&left_rows[row], &columns[column]) } else { 7.0 };
                         let place = format!("{rows} rows at ({row}, {column}), route {route}");
                         assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: {place}");
                     }
                 }
             }
         }
+    }
+}
+
+#[test]
+fn supercells_are_as_small_as_superblocks() {
+    for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
+        let (kept, in_file) = (IntegerFormat::of(dtype).unwrap().cell_bytes(), LANES * dtype.block_bytes());
+        assert!(kept <= in_file * 106 / 100, "{dtype}: {kept} bytes, {in_file} in the file");
     }
 }

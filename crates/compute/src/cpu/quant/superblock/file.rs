@@ -7,11 +7,11 @@ use super::{SMALL_GROUPS, SUPER_DEPTH};
 
 /// Weights are `scale · small scale · (code - zero) + minimum · small minimum`.
 pub(in crate::cpu::quant) struct Superblock {
-    pub(super) codes: [u8; SUPER_DEPTH],
-    pub(super) small_scales: [i8; SMALL_GROUPS],
-    pub(super) small_minima: [i8; SMALL_GROUPS],
-    pub(super) scale: f16,
-    pub(super) minimum: f16,
+    pub(in crate::cpu::quant) codes: [u8; SUPER_DEPTH],
+    pub(in crate::cpu::quant) small_scales: [i8; SMALL_GROUPS],
+    pub(in crate::cpu::quant) small_minima: [i8; SMALL_GROUPS],
+    pub(in crate::cpu::quant) scale: f16,
+    pub(in crate::cpu::quant) minimum: f16,
 }
 
 impl Superblock {
