@@ -277,7 +277,7 @@ pub(crate) enum ProductsOption {
     Auto,
     /// Activations rounded to bf16
     Float,
-    /// Activations as whole numbers of 14 bits, for types with a scale per 32 weights
+    /// Activations as whole numbers of 14 bits
     Integer,
 }
 

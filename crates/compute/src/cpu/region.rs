@@ -86,8 +86,6 @@ pub(crate) unsafe trait Number: Copy + Send + Sync + 'static {}
 unsafe impl Number for f32 {}
 // SAFETY: any bits are a float.
 unsafe impl Number for bf16 {}
-// SAFETY: any bits are an integer.
-unsafe impl Number for i8 {}
 
 /// Numbers in a region of their own, zero at first.
 pub(crate) struct Buffer<T> {

@@ -167,7 +167,8 @@ pub(super) fn multiply<L: Lanes>(
         let product = |first: usize, count: usize| IntegerProduct {
             rows: rows.len(),
             blocks: count,
-            left: whole.from(first, blocks),
+            left: whole.from(first),
+            left_stride: blocks,
             parts: format.parts(),
             small_codes: format.has_small_codes(),
             c,

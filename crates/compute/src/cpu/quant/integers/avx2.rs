@@ -10,8 +10,8 @@ use std::arch::x86_64::*;
 
 use super::super::format::GROUP;
 use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
-use super::product::{IntegerProduct, sum_index};
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS};
+use super::product::IntegerProduct;
+use super::rows::{HIGH, StripBlock};
 use crate::cpu::lanes::LANES;
 
 /// Columns 0..8 and 8..16.
@@ -63,19 +63,18 @@ unsafe fn rows<const R: usize, const PARTS: usize, const SMALL: bool>(
                 }
             }
         }
-        for (block, cell) in cells.iter().enumerate() {
-            let at = block * STRIP_ROWS + first;
+        for (left, cell) in product.left().iter().zip(cells) {
             for part in 0..PARTS {
-                let dots = dots::<R, PARTS, SMALL>(product.left.bytes.add(at * ROW_BYTES), cell, part);
+                let dots = dots::<R, PARTS, SMALL>(left, first, cell, part);
                 for row in 0..R {
-                    let unit = _mm256_set1_ps(*product.left.units.add(at + row));
-                    let row_sum = product.left.sums.add(sum_index(block, PARTS, part) + first + row);
+                    let unit = _mm256_set1_ps(left.units[first + row]);
+                    let row_sum = _mm256_set1_ps(left.sums[PARTS - 1 + part][first + row]);
                     for half in 0..2 {
                         let scales = _mm256_load_ps(cell.scales[part].as_ptr().add(half * LANES / 2));
                         let minima = _mm256_load_ps(cell.minima[part].as_ptr().add(half * LANES / 2));
                         let dot = _mm256_mul_ps(_mm256_cvtepi32_ps(dots[row][half]), unit);
                         sums[row][half] = _mm256_fmadd_ps(dot, scales, sums[row][half]);
-                        sums[row][half] = _mm256_fmadd_ps(minima, _mm256_set1_ps(*row_sum), sums[row][half]);
+                        sums[row][half] = _mm256_fmadd_ps(minima, row_sum, sums[row][half]);
                     }
                 }
             }
@@ -89,14 +88,15 @@ unsafe fn rows<const R: usize, const PARTS: usize, const SMALL: bool>(
     R
 }
 
-/// Of one part of a block, all columns. `SMALL`: its products fit into 16 bits.
+/// Of one part of a block, `R` rows from `first` on and all columns. `SMALL`: its products fit into 16 bits.
 ///
 /// # Safety
-/// `R` rows of a block are readable, and the machine has AVX2.
+/// The machine has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn dots<const R: usize, const PARTS: usize, const SMALL: bool>(
-    rows: *const i8,
+    left: &StripBlock,
+    first: usize,
     cell: &Block,
     part: usize,
 ) -> [Halves<__m256i>; R] {
@@ -112,7 +112,7 @@ unsafe fn dots<const R: usize, const PARTS: usize, const SMALL: bool>(
                 let codes = _mm256_load_si256(cell.codes[quad].as_ptr().add(half * QUAD_BYTES / 2).cast());
                 for row in 0..R {
                     for byte in 0..2 {
-                        let x = rows.add(row * ROW_BYTES + byte * GROUP + quad * QUAD).cast::<i32>();
+                        let x = left.bytes[first + row].as_ptr().add(byte * GROUP + quad * QUAD).cast::<i32>();
                         // 2 · 255 · 64 at most; eight times 2 · 31 · 64; four times 2 · 63 · 64.
                         let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x.read_unaligned()));
                         if SMALL {

@@ -12,8 +12,8 @@ use super::super::format::{CodeWidth, GROUP};
 use super::PREFETCH_BYTES;
 use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
 use super::cell::IntegerGroups;
-use super::product::{IntegerProduct, sum_index};
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, STRIP_SUMS};
+use super::product::IntegerProduct;
+use super::rows::{HIGH, STRIP_ROWS, StripBlock};
 
 /// So many rows gain nothing from cells that are expanded first.
 pub(super) const MOST_FROM_CELLS: usize = 2;
@@ -60,19 +60,17 @@ unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cel
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
-        let mut row = Rows::<R>::first(product);
-        for cell in cells {
+        for (left, cell) in product.left().iter().zip(cells) {
             for part in 0..PARTS {
                 let mut dots = Dots::<R>::zero();
                 for i in 0..QUADS / PARTS {
                     let quad = quad_of(PARTS, part, i);
-                    dots.add(&row, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
+                    dots.add(left, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
                 }
                 let scales = _mm512_load_ps(cell.scales[part].as_ptr());
                 let minima = _mm512_load_ps(cell.minima[part].as_ptr());
-                row.scale(&dots, (scales, minima), sum_index(0, PARTS, part), &mut sums);
+                dots.scale(left, PARTS - 1 + part, (scales, minima), &mut sums);
             }
-            row.next();
         }
         end(product, &sums);
     }
@@ -102,8 +100,7 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
-        let mut row = Rows::<R>::first(product);
-        for block in 0..product.blocks {
+        for (block, left) in product.left().iter().enumerate() {
             let cell = cells.add(block * format.cell_bytes());
             for line in (0..format.cell_bytes()).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + line).cast());
@@ -115,8 +112,8 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
                 CodeWidth::Four => {
                     for two in 0..QUADS / 2 {
                         let codes = bytes(two);
-                        even.add(&row, 2 * two, _mm512_and_si512(codes, low));
-                        odd.add(&row, 2 * two + 1, _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low));
+                        even.add(left, 2 * two, _mm512_and_si512(codes, low));
+                        odd.add(left, 2 * two + 1, _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low));
                     }
                 }
                 CodeWidth::Five => {
@@ -126,22 +123,21 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
                         // The lowest bit to bit 4, and the one above it.
                         let first = _mm512_and_si512(_mm512_slli_epi16::<4>(fifths), fifth);
                         let second = _mm512_and_si512(_mm512_slli_epi16::<3>(fifths), fifth);
-                        even.add(&row, 2 * two, _mm512_or_si512(_mm512_and_si512(codes, low), first));
+                        even.add(left, 2 * two, _mm512_or_si512(_mm512_and_si512(codes, low), first));
                         let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low);
-                        odd.add(&row, 2 * two + 1, _mm512_or_si512(high, second));
+                        odd.add(left, 2 * two + 1, _mm512_or_si512(high, second));
                         fifths = _mm512_srli_epi16::<2>(fifths);
                     }
                 }
                 CodeWidth::Eight => {
                     for two in 0..QUADS / 2 {
-                        even.add(&row, 2 * two, bytes(2 * two));
-                        odd.add(&row, 2 * two + 1, bytes(2 * two + 1));
+                        even.add(left, 2 * two, bytes(2 * two));
+                        odd.add(left, 2 * two + 1, bytes(2 * two + 1));
                     }
                 }
             }
             let scales = scales(format, cell);
-            row.scale(&even.plus(&odd), scales, sum_index(0, 1, 0), &mut sums);
-            row.next();
+            even.plus(&odd).scale(left, 0, scales, &mut sums);
         }
         end(product, &sums);
     }
@@ -167,61 +163,16 @@ unsafe fn scales(format: IntegerGroups, cell: *const u8) -> (__m512, __m512) {
     }
 }
 
-/// A block of the rows on the left.
-struct Rows<const R: usize> {
-    bytes: *const i8,
-    units: *const f32,
-    sums: *const f32,
-}
-
-impl<const R: usize> Rows<R> {
-    #[inline(always)]
-    fn first(product: &IntegerProduct) -> Self {
-        Self { bytes: product.left.bytes, units: product.left.units, sums: product.left.sums }
-    }
-
-    #[inline(always)]
-    fn next(&mut self) {
-        self.bytes = self.bytes.wrapping_add(STRIP_ROWS * ROW_BYTES);
-        self.units = self.units.wrapping_add(STRIP_ROWS);
-        self.sums = self.sums.wrapping_add(STRIP_SUMS);
-    }
-
-    /// Four k of a row, in all lanes; `part` 0 for high bytes, 1 for low ones.
-    ///
-    /// # Safety
-    /// The block is readable.
-    #[inline(always)]
-    unsafe fn quad(&self, row: usize, part: usize, quad: usize) -> __m512i {
-        // SAFETY: the caller's promise; below a function with these instructions.
-        unsafe {
-            _mm512_set1_epi32(
-                self.bytes.add(row * ROW_BYTES + part * GROUP + quad * QUAD).cast::<i32>().read_unaligned(),
-            )
-        }
-    }
-
-    /// `row_sums`: where those of the part are.
-    ///
-    /// # Safety
-    /// The block is readable.
-    #[inline(always)]
-    unsafe fn scale(
-        &self,
-        dots: &Dots<R>,
-        (scales, minima): (__m512, __m512),
-        row_sums: usize,
-        sums: &mut [__m512; R],
-    ) {
-        for row in 0..R {
-            // SAFETY: the caller's promise; below a function with these instructions.
-            unsafe {
-                let dot = _mm512_add_epi32(_mm512_slli_epi32::<HIGH_BITS>(dots.high[row]), dots.low[row]);
-                let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(*self.units.add(row)));
-                sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
-                sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(*self.sums.add(row_sums + row)), sums[row]);
-            }
-        }
+/// Four k of a row in all lanes: of the high bytes, or of the low ones.
+///
+/// # Safety
+/// The machine has AVX-512.
+#[inline(always)]
+unsafe fn four(left: &StripBlock, row: usize, byte: usize, quad: usize) -> __m512i {
+    // SAFETY: inside of the row's bytes; below a function with these instructions.
+    unsafe {
+        let x = left.bytes[row].as_ptr().add(byte * GROUP + quad * QUAD);
+        _mm512_set1_epi32(x.cast::<i32>().read_unaligned())
     }
 }
 
@@ -240,14 +191,37 @@ impl<const R: usize> Dots<R> {
     }
 
     /// # Safety
-    /// The block is readable, and the machine has the instructions.
+    /// The machine has the instructions.
     #[inline(always)]
-    unsafe fn add(&mut self, rows: &Rows<R>, quad: usize, codes: __m512i) {
+    unsafe fn add(&mut self, left: &StripBlock, quad: usize, codes: __m512i) {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, rows.quad(row, 0, quad));
-                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, rows.quad(row, 1, quad));
+                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, four(left, row, 0, quad));
+                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, four(left, row, 1, quad));
+            }
+        }
+    }
+
+    /// Adds them to the sums of their rows; `which` of the rows' own sums minima are multiplied with.
+    ///
+    /// # Safety
+    /// The machine has the instructions.
+    #[inline(always)]
+    unsafe fn scale(
+        &self,
+        left: &StripBlock,
+        which: usize,
+        (scales, minima): (__m512, __m512),
+        sums: &mut [__m512; R],
+    ) {
+        for row in 0..R {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let dot = _mm512_add_epi32(_mm512_slli_epi32::<HIGH_BITS>(self.high[row]), self.low[row]);
+                let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(left.units[row]));
+                sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
+                sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(left.sums[which][row]), sums[row]);
             }
         }
     }

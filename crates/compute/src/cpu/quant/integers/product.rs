@@ -1,7 +1,7 @@
 //! Strips of rows times the cells of one panel.
 
 use super::block::{Block, QUAD, QUADS, quad_of};
-use super::rows::{HIGH, Left, ROW_BYTES, STRIP_ROWS, STRIP_SUMS};
+use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, StripBlock};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, has_byte_products};
 use crate::cpu::lanes::{LANES, Lanes};
@@ -12,7 +12,9 @@ pub(super) struct IntegerProduct {
     pub(super) rows: usize,
     /// Cells.
     pub(super) blocks: usize,
-    pub(super) left: Left,
+    pub(super) left: *const StripBlock,
+    /// From one strip of rows to the next.
+    pub(super) left_stride: usize,
     /// Scales that a column has in a block: 1 or 2.
     pub(super) parts: usize,
     /// Products of a part's codes fit into 16 bits.
@@ -56,17 +58,18 @@ impl IntegerProduct {
     #[inline(always)]
     fn strip(&self, strip: usize) -> Self {
         let row = strip * STRIP_ROWS;
-        let first = strip * self.left.blocks * STRIP_ROWS;
         // SAFETY: inside of the rows and of C.
         unsafe {
-            let left = Left {
-                bytes: self.left.bytes.add(first * ROW_BYTES),
-                units: self.left.units.add(first),
-                sums: self.left.sums.add(strip * self.left.blocks * STRIP_SUMS),
-                ..self.left
-            };
+            let left = self.left.add(strip * self.left_stride);
             Self { rows: STRIP_ROWS.min(self.rows - row), left, c: self.c.add(row * self.c_stride), ..*self }
         }
+    }
+
+    /// Of the strip that it begins with.
+    #[inline(always)]
+    pub(super) fn left(&self) -> &[StripBlock] {
+        // SAFETY: blocks of a strip follow each other.
+        unsafe { std::slice::from_raw_parts(self.left, self.blocks) }
     }
 
     #[inline(always)]
@@ -75,18 +78,15 @@ impl IntegerProduct {
         let c = unsafe { self.c.add(row * self.c_stride) };
         // SAFETY: as above.
         let mut sum = if self.resume { unsafe { L::load(c) } } else { L::splat(0.0) };
-        for (block, cell) in cells.iter().enumerate() {
-            let at = block * STRIP_ROWS + row;
-            // SAFETY: a row of a block, and its unit.
-            let (bytes, unit) = unsafe { (&*self.left.bytes.add(at * ROW_BYTES).cast(), *self.left.units.add(at)) };
+        for (left, cell) in self.left().iter().zip(cells) {
             for part in 0..PARTS {
                 let mut dots = [0.0; LANES];
                 for (column, dot) in dots.iter_mut().enumerate() {
-                    *dot = dot_of::<PARTS>(bytes, cell, part, column) as f32;
+                    *dot = dot_of::<PARTS>(&left.bytes[row], cell, part, column) as f32;
                 }
-                // SAFETY: sixteen of each, and a row's sum.
+                let (unit, row_sum) = (left.units[row], left.sums[PARTS - 1 + part][row]);
+                // SAFETY: sixteen of each.
                 unsafe {
-                    let row_sum = *self.left.sums.add(sum_index(block, PARTS, part) + row);
                     let scales = L::load(cell.scales[part].as_ptr());
                     sum = L::load(dots.as_ptr()).mul(L::splat(unit)).fma(scales, sum);
                     sum = L::load(cell.minima[part].as_ptr()).fma(L::splat(row_sum), sum);
@@ -96,12 +96,6 @@ impl IntegerProduct {
         // SAFETY: a row of C.
         unsafe { sum.store(c) };
     }
-}
-
-/// Where a strip's sums of a part of a block begin.
-#[inline(always)]
-pub(super) const fn sum_index(block: usize, parts: usize, part: usize) -> usize {
-    block * STRIP_SUMS + (parts - 1 + part) * STRIP_ROWS
 }
 
 #[inline(always)]

@@ -1,9 +1,7 @@
 //! Rows as whole numbers that share a power of two, 32 by 32.
 //!
 //! ```text
-//!   [strip of rows][block of 32 k][row][32 high bytes, 32 low bytes]
-//!   [strip of rows][block of 32 k][row]                                  what its numbers are multiples of
-//!   [strip of rows][block of 32 k][all, first 16 k, last 16 k][row]      their sums
+//!   [strip of rows][block of 32 k]   what a product of both reads
 //! ```
 
 use std::ops::Range;
@@ -14,12 +12,10 @@ use super::super::format::GROUP;
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
 use crate::cpu::pairs::tile_index;
-use crate::cpu::region::{Buffer, Floats};
+use crate::cpu::region::{Buffer, Number};
 
 /// Rows that are multiplied at a time: so many have their sums in registers.
 pub(super) const STRIP_ROWS: usize = 6;
-/// Of one strip in a block.
-pub(super) const STRIP_SUMS: usize = 3 * STRIP_ROWS;
 /// Of one row's numbers in a block.
 pub(super) const ROW_BYTES: usize = 2 * GROUP;
 /// Bits behind the leading one of a block's largest value.
@@ -30,33 +26,31 @@ pub(super) const HIGH: i32 = 128;
 const EXPONENT_BIAS: u16 = 127;
 const INFINITE: u16 = 0x7f80;
 
-/// Of one item, kept from panel to panel.
-pub(crate) struct WholeRows {
-    bytes: Buffer<i8>,
-    units: Floats,
-    sums: Floats,
-    rounded: Option<Range<usize>>,
+/// 32 k of a strip's rows.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct StripBlock {
+    /// 32 high bytes, then 32 low ones.
+    pub(super) bytes: [[i8; ROW_BYTES]; STRIP_ROWS],
+    /// What a row's numbers are multiples of.
+    pub(super) units: [f32; STRIP_ROWS],
+    /// Of all numbers of a row, of the first 16 and of the last 16.
+    pub(super) sums: [[f32; STRIP_ROWS]; 3],
 }
 
-/// From some block on.
-#[derive(Clone, Copy)]
-pub(super) struct Left {
-    pub(super) bytes: *const i8,
-    pub(super) units: *const f32,
-    pub(super) sums: *const f32,
-    /// Of a strip.
-    pub(super) blocks: usize,
+// SAFETY: any bits are an integer or a float.
+unsafe impl Number for StripBlock {}
+
+/// Of one item, kept from panel to panel.
+pub(crate) struct WholeRows {
+    strips: Buffer<StripBlock>,
+    rounded: Option<Range<usize>>,
 }
 
 impl WholeRows {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
-        let row_blocks = rows.next_multiple_of(STRIP_ROWS) * max_depth.div_ceil(GROUP);
-        Ok(Self {
-            bytes: Buffer::new(row_blocks * ROW_BYTES)?,
-            units: Floats::new(row_blocks)?,
-            sums: Floats::new(row_blocks / STRIP_ROWS * STRIP_SUMS)?,
-            rounded: None,
-        })
+        let strips = Buffer::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP))?;
+        Ok(Self { strips, rounded: None })
     }
 
     /// Forgets the rows of the phase before.
@@ -64,13 +58,9 @@ impl WholeRows {
         self.rounded = None;
     }
 
-    pub(super) fn from(&self, block: usize, blocks: usize) -> Left {
-        Left {
-            bytes: self.bytes.as_slice()[block * STRIP_ROWS * ROW_BYTES..].as_ptr(),
-            units: self.units.as_slice()[block * STRIP_ROWS..].as_ptr(),
-            sums: self.sums.as_slice()[block * STRIP_SUMS..].as_ptr(),
-            blocks,
-        }
+    /// From some block on.
+    pub(super) fn from(&self, block: usize) -> *const StripBlock {
+        self.strips.as_slice()[block..].as_ptr()
     }
 
     /// Rows that are rounded already are not rounded again.
@@ -82,20 +72,18 @@ impl WholeRows {
         if self.rounded.as_ref() == Some(rows) {
             return;
         }
-        let row_blocks = rows.len().next_multiple_of(STRIP_ROWS) * blocks;
-        let bytes = &mut self.bytes.as_mut_slice()[..row_blocks * ROW_BYTES];
-        let (bytes, _) = bytes.as_chunks_mut::<ROW_BYTES>();
-        let (units, sums) = (self.units.as_mut_slice(), self.sums.as_mut_slice());
-        for row in 0..rows.len() {
-            for block in 0..blocks {
-                let strip_block = row / STRIP_ROWS * blocks + block;
-                let at = strip_block * STRIP_ROWS + row % STRIP_ROWS;
-                // SAFETY: the caller's promise; 32 k of a row are side by side.
-                let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks)).cast() };
-                let (unit, of_row) = round::<L>(values, &mut bytes[at]);
-                units[at] = unit;
-                for (i, sum) in of_row.into_iter().enumerate() {
-                    sums[strip_block * STRIP_SUMS + i * STRIP_ROWS + row % STRIP_ROWS] = sum;
+        let strips = &mut self.strips.as_mut_slice()[..rows.len().div_ceil(STRIP_ROWS) * blocks];
+        for (strip, of_strip) in strips.chunks_mut(blocks).enumerate() {
+            let first = strip * STRIP_ROWS;
+            for row in 0..STRIP_ROWS.min(rows.len() - first) {
+                for (block, to) in of_strip.iter_mut().enumerate() {
+                    // SAFETY: the caller's promise; 32 k of a row are side by side.
+                    let values = unsafe { &*left.add(tile_index(first + row, block * GROUP, blocks)).cast() };
+                    let (unit, sums) = round::<L>(values, &mut to.bytes[row]);
+                    to.units[row] = unit;
+                    for (to, sum) in to.sums.iter_mut().zip(sums) {
+                        to[row] = sum;
+                    }
                 }
             }
         }

@@ -195,7 +195,8 @@ impl Kernel for Products<'_> {
         let product = |slice: std::ops::Range<usize>, c: &mut Vec<f32>| IntegerProduct {
             rows: self.rows,
             blocks: slice.len(),
-            left: whole.from(slice.start, BLOCKS),
+            left: whole.from(slice.start),
+            left_stride: BLOCKS,
             parts: self.format.parts(),
             small_codes: self.format.has_small_codes(),
             c: c.as_mut_ptr(),
