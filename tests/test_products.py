@@ -1,5 +1,6 @@
 """Products of whole numbers: the same promise of equal bytes, among engines that all have them."""
 from contextlib import ExitStack
+from math import exp
 
 import pytest
 
@@ -43,6 +44,17 @@ def test_same_bytes_all_in_flight(tmp_path, file, reference, flags):
                 assert answer["choices"] == alone[index], f"prompt of {workload.LENGTHS[index]} tokens, run {run}"
         if "0" not in flags:
             assert baton.metric("baton_handoffs_received_total") > 0, "nothing was handed over"
+
+
+def test_close_to_float(tmp_path, file, reference):
+    """Another answer than with floats, but hardly: how likely the first tokens are, which both chose after the same prompt."""
+    requests, integer = reference
+    with serve(tmp_path, file, "--prefill", "0", "--products", "float") as baton:
+        float_ = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=True)]
+    first = [[choices[0]["logprobs"]["top_logprobs"][0] for choices in answers] for answers in (float_, integer)]
+    off = [abs(exp(one[token]) - exp(two[token])) for one, two in zip(*first) for token in one if token in two]
+    assert len(off) >= len(requests)
+    assert 0 < max(off) < 0.03, max(off)
 
 
 def test_engines_with_other_products_are_refused(tmp_path, file):

@@ -111,7 +111,7 @@ impl<K: BlockProducts> Decoder<K> {
             weights: DecoderWeights::load(
                 &**source,
                 shards,
-                |bytes| Forms { compact: sizes.weights.is_compact(bytes, isa), codes: sizes.products.of_codes(isa) },
+                |bytes| Forms { compact: sizes.weights.is_compact(bytes, isa), codes: sizes.products.of_codes() },
                 &mut team,
                 progress,
             )?,

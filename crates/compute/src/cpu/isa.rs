@@ -57,6 +57,11 @@ impl Isa {
         available
     }
 
+    /// Of what this machine has.
+    pub(crate) fn best() -> Self {
+        Self::available().first().copied().unwrap_or(Self::Portable)
+    }
+
     /// The wanted one if this machine has it; without a wish what `BATON_ISA` names, or the best.
     pub fn choose(wanted: Option<Self>) -> Result<Self, ComputeError> {
         let wanted = match (wanted, std::env::var("BATON_ISA")) {
@@ -68,7 +73,7 @@ impl Isa {
         match wanted {
             Some(isa) if available.contains(&isa) => Ok(isa),
             Some(isa) => Err(ComputeError::Load(format!("this machine has no {isa}"))),
-            None => Ok(available.first().copied().unwrap_or(Self::Portable)),
+            None => Ok(Self::best()),
         }
     }
 

@@ -37,5 +37,6 @@ mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
 pub(crate) use self::cells::{Cells, CodeProducts};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use self::integers::has_byte_products;
 pub(crate) use self::multiply::multiply;

@@ -66,9 +66,10 @@ pub enum Products {
 }
 
 impl Products {
-    pub(crate) fn of_codes(self, isa: Isa) -> CodeProducts {
+    /// `Auto` asks the machine, not what it was told to use of it: that changes no result.
+    pub(crate) fn of_codes(self) -> CodeProducts {
         let integer = match self {
-            Self::Auto => isa.prefers_integers(),
+            Self::Auto => Isa::best().prefers_integers(),
             Self::Float => false,
             Self::Integer => true,
         };

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   q   = the whole number nearest to x · 2¹²⁻ᵉ, where 2ᵉ ≤ largest |x| < 2ᵉ⁺¹     of bf16(x): exact down to 2ᵉ⁻⁵
-//!   dot = sum of q · code                                                         exact, in any order
+//!   dot = sum of q · code                                                         exact, in any order; then the nearest f32
 //!   acc = (dot · 2ᵉ⁻¹²) · scale + acc
 //!   acc = minimum · (sum of q · 2ᵉ⁻¹²) + acc                                      where a type has none: -zero · scale
 //! ```
@@ -27,6 +27,7 @@ mod avx2;
 mod avx512;
 mod block;
 mod cell;
+mod format;
 mod product;
 mod rows;
 mod supercell;
@@ -35,98 +36,21 @@ mod tests;
 
 use std::ops::Range;
 
-use baton_model::Dtype;
 use half::bf16;
 
 use self::block::Block;
-use self::cell::IntegerGroups;
+pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
 pub(super) use self::rows::WholeRows;
-use self::supercell::{IntegerSuperblocks, SUPER_BLOCKS};
 use super::buffers::QuantBuffers;
 use super::cells::Cells;
-use super::format::{CodeWidth, Format, GROUP};
-use super::multiply::{PANELS, SLICE_BLOCKS};
-use super::superblock::{SUPER_DEPTH, Superblocks};
+use super::multiply::PANELS;
 use crate::cpu::lanes::{LANES, Lanes};
 
 /// So far ahead cells are asked for.
 const PREFETCH_BYTES: usize = 4 << 10;
-
-/// How the cells of a panel are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IntegerFormat {
-    Groups(IntegerGroups),
-    Superblocks(IntegerSuperblocks),
-}
-
-impl IntegerFormat {
-    /// `None` for types that are not quantized.
-    pub(super) fn of(dtype: Dtype) -> Option<Self> {
-        let groups = Format::of(dtype).map(IntegerGroups).map(Self::Groups);
-        groups.or_else(|| Superblocks::of(dtype).map(IntegerSuperblocks).map(Self::Superblocks))
-    }
-
-    /// k of one cell.
-    pub(super) fn depth(self) -> usize {
-        match self {
-            Self::Groups(_) => GROUP,
-            Self::Superblocks(_) => SUPER_DEPTH,
-        }
-    }
-
-    pub(super) fn cell_bytes(self) -> usize {
-        match self {
-            Self::Groups(groups) => groups.cell_bytes(),
-            Self::Superblocks(superblocks) => superblocks.cell_bytes(),
-        }
-    }
-
-    /// Scales that a column has in 32 k.
-    fn parts(self) -> usize {
-        match self {
-            Self::Groups(_) => 1,
-            Self::Superblocks(_) => 2,
-        }
-    }
-
-    /// Whether products of a part's codes, with bytes of rows, fit into 16 bits: 32 codes below 32, or 16 below 64.
-    fn has_small_codes(self) -> bool {
-        match self {
-            Self::Groups(groups) => groups.width() != CodeWidth::Eight,
-            Self::Superblocks(_) => true,
-        }
-    }
-
-    /// A block of a panel that begins at `cells`.
-    ///
-    /// # Safety
-    /// The panel has it.
-    #[inline(always)]
-    unsafe fn expand<L: Lanes>(self, cells: *const u8, block: usize, to: &mut Block) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::Groups(groups) => {
-                    let cell = cells.add(block * groups.cell_bytes());
-                    for line in (0..groups.cell_bytes()).step_by(64) {
-                        L::prefetch(cell.wrapping_add(PREFETCH_BYTES + line));
-                    }
-                    groups.expand::<L>(cell, to);
-                }
-                Self::Superblocks(superblocks) => {
-                    let (cell, block) =
-                        (cells.add(block / SUPER_BLOCKS * superblocks.cell_bytes()), block % SUPER_BLOCKS);
-                    let eighth = superblocks.cell_bytes() / SUPER_BLOCKS;
-                    for line in (0..eighth).step_by(64) {
-                        L::prefetch(cell.wrapping_add(PREFETCH_BYTES + block * eighth + line));
-                    }
-                    superblocks.expand::<L>(cell, block, to);
-                }
-            }
-        }
-    }
-}
+/// Blocks that are expanded at a time, at most: 18 KiB, which strips of rows pass by.
+const SLICE_BLOCKS: usize = 24;
 
 /// Cells as products read them.
 pub(super) type Expanded = Box<[Block]>;
@@ -137,12 +61,9 @@ pub(super) fn expanded() -> Expanded {
 }
 
 /// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn has_byte_products() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512vnni") {
-        return true;
-    }
-    false
+    is_x86_feature_detected!("avx512vnni")
 }
 
 /// Writes the sums of those of the panels, [`PANELS`] at most, that are kept for these products. All rows are in `rows` on the
@@ -164,12 +85,14 @@ pub(super) fn multiply<L: Lanes>(
         assert!(place < PANELS && sums.len() >= (rows.len() - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();
         let whole = &buffers.whole;
+        // All blocks of all strips were rounded just now; sums have all rows.
         let product = |first: usize, count: usize| IntegerProduct {
             rows: rows.len(),
             blocks: count,
-            left: whole.from(first),
+            left: whole.blocks_from(first),
             left_stride: blocks,
             parts: format.parts(),
+            #[cfg(target_arch = "x86_64")]
             small_codes: format.has_small_codes(),
             c,
             c_stride: PANELS * LANES,
@@ -181,7 +104,7 @@ pub(super) fn multiply<L: Lanes>(
             && rows.len() <= avx512::MOST_FROM_CELLS
             && has_byte_products()
         {
-            // SAFETY: the machine has what is asked for; a whole panel.
+            // SAFETY: below lanes of AVX-512, and the machine has VNNI; a whole panel.
             unsafe { avx512::from_cells(&product(0, blocks), groups, cells.cell(panel, 0)) };
             continue;
         }

@@ -99,6 +99,9 @@ fn however_deep_it_is() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
         check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 110, true);
     }
+    // More blocks than are expanded at a time, from the middle of a supercell on, too.
+    let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn: 2048, ..block_spec() }));
+    check_all_ways("deep blocks, whole numbers", blocks, Setup::INTEGER, 60, true);
 }
 
 /// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.
@@ -180,7 +183,7 @@ fn storage_is_part_of_the_numerics_id() {
     let int8 = Setup::INT8_KV;
     assert!(plain != f32 && plain != id(int8) && f32 != id(int8), "{plain}, {f32}, {}", id(int8));
     assert_eq!(id(int8), id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), ..int8 }));
-    // Nothing here has a scale per 32.
+    // Nothing here is quantized.
     assert_eq!(id(Setup::INTEGER), plain);
 }
 
@@ -191,9 +194,8 @@ fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     let (float, integer) = (id(Setup::PLAIN), id(Setup::INTEGER));
     assert_ne!(float, integer);
     assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
+    let expected = if Isa::best().prefers_integers() { integer } else { float };
     for isa in Isa::available() {
-        let auto = id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN });
-        let expected = if isa.prefers_integers() { &integer } else { &float };
-        assert_eq!(auto, *expected, "{isa}");
+        assert_eq!(id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN }), expected, "{isa}");
     }
 }

@@ -5,18 +5,16 @@
     reason = "rows and quads are numbers here; adapters of iterators would not be inlined across target features"
 )]
 
+mod from_cells;
+
 use std::arch::x86_64::*;
 
-use super::super::few_rows::sixteen;
-use super::super::format::{CodeWidth, GROUP};
-use super::PREFETCH_BYTES;
-use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
-use super::cell::IntegerGroups;
+pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
+use super::super::format::GROUP;
+use super::block::{Block, QUAD, QUADS, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{HIGH, STRIP_ROWS, StripBlock};
 
-/// So many rows gain nothing from cells that are expanded first.
-pub(super) const MOST_FROM_CELLS: usize = 2;
 const HIGH_BITS: u32 = HIGH.ilog2();
 
 /// All rows of a strip.
@@ -76,100 +74,13 @@ unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cel
     }
 }
 
-/// One or two rows, straight from the cells of a panel.
-///
-/// # Safety
-/// As above; so many cells are readable.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match product.rows {
-            1 => rows_from_cells::<1>(product, format, cells),
-            _ => rows_from_cells::<MOST_FROM_CELLS>(product, format, cells),
-        }
-    }
-}
-
-/// # Safety
-/// As above, with `R` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
-    let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut sums = begin::<R>(product);
-        for (block, left) in product.left().iter().enumerate() {
-            let cell = cells.add(block * format.cell_bytes());
-            for line in (0..format.cell_bytes()).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + line).cast());
-            }
-            let bytes = |at: usize| _mm512_loadu_si512(cell.add(at * QUAD_BYTES).cast());
-            // Chains of even and of odd quads: one row alone would wait for its own sums.
-            let (mut even, mut odd) = (Dots::<R>::zero(), Dots::<R>::zero());
-            match format.width() {
-                CodeWidth::Four => {
-                    for two in 0..QUADS / 2 {
-                        let codes = bytes(two);
-                        even.add(left, 2 * two, _mm512_and_si512(codes, low));
-                        odd.add(left, 2 * two + 1, _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low));
-                    }
-                }
-                CodeWidth::Five => {
-                    let mut fifths = bytes(QUADS / 2);
-                    for two in 0..QUADS / 2 {
-                        let codes = bytes(two);
-                        // The lowest bit to bit 4, and the one above it.
-                        let first = _mm512_and_si512(_mm512_slli_epi16::<4>(fifths), fifth);
-                        let second = _mm512_and_si512(_mm512_slli_epi16::<3>(fifths), fifth);
-                        even.add(left, 2 * two, _mm512_or_si512(_mm512_and_si512(codes, low), first));
-                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), low);
-                        odd.add(left, 2 * two + 1, _mm512_or_si512(high, second));
-                        fifths = _mm512_srli_epi16::<2>(fifths);
-                    }
-                }
-                CodeWidth::Eight => {
-                    for two in 0..QUADS / 2 {
-                        even.add(left, 2 * two, bytes(2 * two));
-                        odd.add(left, 2 * two + 1, bytes(2 * two + 1));
-                    }
-                }
-            }
-            let scales = scales(format, cell);
-            even.plus(&odd).scale(left, 0, scales, &mut sums);
-        }
-        end(product, &sums);
-    }
-}
-
-/// And minima.
-///
-/// # Safety
-/// A whole cell is readable, and the machine has AVX-512.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn scales(format: IntegerGroups, cell: *const u8) -> (__m512, __m512) {
-    let IntegerGroups(format_of_cell) = format;
-    // SAFETY: behind the codes are the scales, and behind them the minima.
-    unsafe {
-        let at = cell.add(format_of_cell.code_bytes());
-        let scales = sixteen(format_of_cell.scales, at);
-        let minima = match format_of_cell.minima {
-            true => sixteen(format_of_cell.scales, at.add(format_of_cell.scale_bytes())),
-            false => _mm512_mul_ps(scales, _mm512_set1_ps(-f32::from(format.zero()))),
-        };
-        (scales, minima)
-    }
-}
-
 /// Four k of a row in all lanes: of the high bytes, or of the low ones.
 ///
 /// # Safety
-/// The machine has AVX-512.
+/// The machine has AVX-512; `byte` is 0 or 1, and `quad` below 8.
 #[inline(always)]
 unsafe fn four(left: &StripBlock, row: usize, byte: usize, quad: usize) -> __m512i {
-    // SAFETY: inside of the row's bytes; below a function with these instructions.
+    // SAFETY: inside of the row's bytes.
     unsafe {
         let x = left.bytes[row].as_ptr().add(byte * GROUP + quad * QUAD);
         _mm512_set1_epi32(x.cast::<i32>().read_unaligned())
@@ -183,9 +94,11 @@ struct Dots<const R: usize> {
 }
 
 impl<const R: usize> Dots<R> {
+    /// # Safety
+    /// The machine has AVX-512.
     #[inline(always)]
-    fn zero() -> Self {
-        // SAFETY: below a function with these instructions.
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller's promise.
         let zero = unsafe { _mm512_setzero_si512() };
         Self { high: [zero; R], low: [zero; R] }
     }
@@ -226,10 +139,12 @@ impl<const R: usize> Dots<R> {
         }
     }
 
+    /// # Safety
+    /// The machine has AVX-512.
     #[inline(always)]
-    fn plus(mut self, other: &Self) -> Self {
+    unsafe fn plus(mut self, other: &Self) -> Self {
         for row in 0..R {
-            // SAFETY: below a function with these instructions.
+            // SAFETY: the caller's promise.
             unsafe {
                 self.high[row] = _mm512_add_epi32(self.high[row], other.high[row]);
                 self.low[row] = _mm512_add_epi32(self.low[row], other.low[row]);
@@ -240,10 +155,10 @@ impl<const R: usize> Dots<R> {
 }
 
 /// # Safety
-/// `R` rows of C are readable.
+/// `R` rows of C are readable, and the machine has AVX-512.
 #[inline(always)]
 unsafe fn begin<const R: usize>(product: &IntegerProduct) -> [__m512; R] {
-    // SAFETY: the caller's promise; below a function with these instructions.
+    // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [_mm512_setzero_ps(); R];
         if product.resume {
@@ -256,11 +171,11 @@ unsafe fn begin<const R: usize>(product: &IntegerProduct) -> [__m512; R] {
 }
 
 /// # Safety
-/// `R` rows of C are writable.
+/// `R` rows of C are writable, and the machine has AVX-512.
 #[inline(always)]
 unsafe fn end<const R: usize>(product: &IntegerProduct, sums: &[__m512; R]) {
     for row in 0..R {
-        // SAFETY: the caller's promise; below a function with these instructions.
+        // SAFETY: the caller's promise.
         unsafe { _mm512_storeu_ps(product.c.add(row * product.c_stride), sums[row]) };
     }
 }

@@ -24,6 +24,7 @@ impl IntegerGroups {
         self.0.cell_bytes()
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn width(self) -> CodeWidth {
         self.0.width
     }

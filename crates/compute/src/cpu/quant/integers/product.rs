@@ -18,6 +18,7 @@ pub(super) struct IntegerProduct {
     /// Scales that a column has in a block: 1 or 2.
     pub(super) parts: usize,
     /// Products of a part's codes fit into 16 bits.
+    #[cfg(target_arch = "x86_64")]
     pub(super) small_codes: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
@@ -31,7 +32,8 @@ impl IntegerProduct {
         assert!(cells.len() == self.blocks);
         for strip in 0..self.rows.div_ceil(STRIP_ROWS) {
             let strip = self.strip(strip);
-            // SAFETY: kernels over these lanes run where their instructions are.
+            // SAFETY: kernels over these lanes run where their instructions are: tables of 32 bytes come with AVX2 and FMA,
+            // those of 64 with AVX-512. Pointers are good, or there would be no product.
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 match L::TABLE_BYTES {

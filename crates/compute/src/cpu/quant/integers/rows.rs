@@ -59,7 +59,7 @@ impl WholeRows {
     }
 
     /// From some block on.
-    pub(super) fn from(&self, block: usize) -> *const StripBlock {
+    pub(super) fn blocks_from(&self, block: usize) -> *const StripBlock {
         self.strips.as_slice()[block..].as_ptr()
     }
 
@@ -91,8 +91,8 @@ impl WholeRows {
     }
 }
 
-/// What the numbers are multiples of, and the sums of all, of the first 16 and of the last 16. Values that are infinite or no number make all of them no number; those of blocks
-/// that have nothing of 2⁻¹¹⁴ or more count as zeros.
+/// What the numbers are multiples of, and the sums of all, of the first 16 and of the last 16. A value that is infinite or no
+/// number makes all of these no number; where no value is 2⁻¹¹⁴ or more, all count as zeros.
 #[inline(always)]
 pub(super) fn round<L: Lanes>(values: &[bf16; GROUP], bytes: &mut [i8; ROW_BYTES]) -> (f32, [f32; 3]) {
     let mut largest = 0;

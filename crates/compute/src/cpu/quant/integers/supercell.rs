@@ -101,7 +101,8 @@ impl IntegerSuperblocks {
             Superblocks::Three => {
                 for quad in 0..QUADS {
                     for i in 0..QUAD_BYTES {
-                        to.codes[quad][i] = two_bits(codes, quad, i) | (codes[2][i] >> quad & 1) << 2;
+                        to.codes[quad][i] =
+                            two_bits(codes, quad, i) | (codes[TWO_BITS / QUAD_BYTES][i] >> quad & 1) << 2;
                     }
                 }
             }

@@ -4,8 +4,8 @@ use half::bf16;
 use super::super::format::GROUP;
 use super::super::group::Group;
 use super::super::superblock::Superblock;
-use super::IntegerFormat;
 use super::block::Block;
+use super::format::IntegerFormat;
 use super::product::IntegerProduct;
 use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ fn noise(i: usize) -> u64 {
     (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd134_2543_de82_ef95)
 }
 
-/// Of sizes that differ by a few thousand.
+/// Of sizes that differ by millions.
 fn value(i: usize) -> bf16 {
     let size = 2_f32.powi((noise(i) >> 20) as i32 % 13 - 6);
     bf16::from_f32(((noise(i) >> 40) as f32 / (1 << 23) as f32 - 1.0) * size)
@@ -100,7 +100,8 @@ fn file_row(dtype: Dtype, row: usize) -> Vec<u8> {
     let byte = |i: usize| match (row, i % 5) {
         (0, _) => 0xff,
         (1, _) => 0x80,
-        (2, 0) => 0x7f,
+        (2, _) => 0x7f,
+        (3, 0) => 0x7f,
         _ => (noise(row * 7919 + i) >> 40) as u8,
     };
     let mut bytes: Vec<u8> = (0..dtype.bytes_of(BLOCKS * GROUP)).map(byte).collect();
@@ -195,9 +196,10 @@ impl Kernel for Products<'_> {
         let product = |slice: std::ops::Range<usize>, c: &mut Vec<f32>| IntegerProduct {
             rows: self.rows,
             blocks: slice.len(),
-            left: whole.from(slice.start),
+            left: whole.blocks_from(slice.start),
             left_stride: BLOCKS,
             parts: self.format.parts(),
+            #[cfg(target_arch = "x86_64")]
             small_codes: self.format.has_small_codes(),
             c: c.as_mut_ptr(),
             c_stride: LANES,
@@ -238,7 +240,12 @@ fn cells_of(dtype: Dtype, format: IntegerFormat, rows: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn every_route_gives_what_is_defined() {
-    let left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
+    let mut left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
+    for k in 0..BLOCKS * GROUP {
+        // The largest high byte, with the smallest low one, and the other way round.
+        left[tile_index(0, k, BLOCKS)] = bf16::from_f32(1.984_375);
+        left[tile_index(1, k, BLOCKS)] = bf16::from_f32(-1.984_375);
+    }
     let row_of = |row: usize| -> Vec<(f64, Vec<i64>)> {
         let block = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
         (0..BLOCKS).map(|number| defined_row(&block(number).map(|at| left[at]).collect::<Vec<_>>())).collect()
@@ -268,5 +275,22 @@ fn supercells_are_as_small_as_superblocks() {
     for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
         let (kept, in_file) = (IntegerFormat::of(dtype).unwrap().cell_bytes(), LANES * dtype.block_bytes());
         assert!(kept <= in_file * 106 / 100, "{dtype}: {kept} bytes, {in_file} in the file");
+    }
+}
+
+/// An infinite value of a row makes its sums no number, and nobody else's.
+#[test]
+fn what_is_no_number_reaches_its_row_alone() {
+    let (dtype, rows) = (Dtype::Q4_1, STRIP_ROWS + 2);
+    let mut left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
+    left[tile_index(3, 7 * GROUP + 5, BLOCKS)] = bf16::INFINITY;
+    let format = IntegerFormat::of(dtype).unwrap();
+    let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
+    let cells = cells_of(dtype, format, &file);
+    for isa in Isa::available() {
+        let got = isa.run(Products { rows, left: &left, format, cells: &cells });
+        for (i, sum) in got[0][..rows * LANES].iter().enumerate() {
+            assert_eq!(sum.is_nan(), i / LANES == 3, "{isa}: ({}, {})", i / LANES, i % LANES);
+        }
     }
 }
