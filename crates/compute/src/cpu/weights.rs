@@ -6,16 +6,16 @@ mod embedding;
 mod matrix;
 mod source;
 
-use baton_model::{DecoderSpec, LayerPart, Part};
+use baton_model::{DecoderSpec, LayerPart, Part, TensorView};
 
 pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
-use self::matrix::{Arena, Order, RowSlice, pack, packed_elements};
+use self::matrix::{Arena, Order, RowSlice, Types, pack, packed_elements};
 use super::decoder::Phase;
 use super::element::Element;
-use super::lanes::padded;
+use super::lanes::{LANES, padded};
 use super::quant::Cells;
 use super::shards::{Deal, Shards};
 use super::storage::Forms;
@@ -214,6 +214,15 @@ impl<E: Element> Loader<'_, E> {
         }
     }
 
+    /// Of stacked tensors each shard has whole heads, which fill panels or do not.
+    fn types(&self, order: Order, views: &[TensorView<'_>]) -> Types {
+        let equal = views.windows(2).all(|two| two[0].dtype == two[1].dtype);
+        match order {
+            Order::Stacked if !equal && !self.shards.head_dim.is_multiple_of(LANES) => Types::Mixed,
+            _ => Types::Apart,
+        }
+    }
+
     /// One matrix per shard from the rows of one or more tensors.
     fn projection(&mut self, order: Order, depth: usize, parts: &[OutputRows]) -> Result<Sharded<E>, ComputeError> {
         let views = parts.iter().map(|part| matrix(self.weights, part.matrix, part.rows, depth));
@@ -228,7 +237,8 @@ impl<E: Element> Loader<'_, E> {
             slices.collect()
         };
         let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
-        let matrices = pack(&mut self.arenas, order, depth, &shards, self.team)?;
+        let types = self.types(order, &views);
+        let matrices = pack(&mut self.arenas, (order, types), depth, &shards, self.team)?;
         (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
         let mut first_column = 0;
         let projections = matrices.into_iter().zip(&shards).map(|(matrix, slices)| {

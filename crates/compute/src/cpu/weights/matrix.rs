@@ -178,9 +178,10 @@ impl<E: Element> Arena<E> {
         used as f32 / capacity as f32
     }
 
-    fn matrix(&mut self, columns: &Columns<'_>, depth: usize) -> Result<Matrix<E>, ComputeError> {
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, types: Types) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
-        let formats = if E::CELLS { Cells::formats(columns, depth, self.forms.codes) } else { None };
+        let may_be_cells = E::CELLS && types == Types::Apart;
+        let formats = if may_be_cells { Cells::formats(columns, depth, self.forms.codes) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
         let is_compact = self.forms.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
         let compact = if is_compact {
@@ -199,17 +200,26 @@ impl<E: Element> Arena<E> {
     }
 }
 
+/// Of the tensors that make a matrix.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Types {
+    /// No panel has columns of two.
+    Apart,
+    /// With some number of shards one has, so with none it is kept as codes: shards would differ in what they compute.
+    Mixed,
+}
+
 /// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
 pub(super) fn pack<E: Element>(
     arenas: &mut [Arena<E>],
-    order: Order,
+    (order, types): (Order, Types),
     depth: usize,
     shards: &[Vec<RowSlice<'_>>],
     team: &mut Team,
 ) -> Result<Vec<Matrix<E>>, ComputeError> {
     let columns: Vec<_> = shards.iter().map(|slices| Columns { order, slices }).collect();
     let empty = arenas.iter_mut().zip(&columns);
-    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth)).collect::<Result<Vec<_>, _>>()?;
+    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth, types)).collect::<Result<Vec<_>, _>>()?;
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
@@ -317,7 +327,7 @@ mod tests {
         let mut arenas =
             [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), forms(false)).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
-        let matrices = pack(&mut arenas, Order::Stacked, 5, &slices, &mut team).unwrap();
+        let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
             assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (shard + 1, 5, 16 * (shard + 1)));
             for (column, k) in (0..matrix.width()).flat_map(|column| (0..32).map(move |k| (column, k))) {
@@ -348,7 +358,7 @@ mod tests {
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
             let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(true)).unwrap()];
             let mut team = Team::with_shards(2, 1).unwrap();
-            let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
+            let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), depth, &slices, &mut team).unwrap();
             assert_eq!(matrices[0].compact().is_some(), !unusual);
             let plain = packed_elements::<bf16>(rows, depth) * size_of::<bf16>();
             assert_eq!(matrices[0].bytes(), if unusual { plain } else { plain * 3 / 4 });
@@ -366,7 +376,7 @@ mod tests {
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
             let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(false)).unwrap()];
             let mut team = Team::with_shards(1, 1).unwrap();
-            let matrices = pack(&mut arenas, Order::Stacked, depth, &slices, &mut team).unwrap();
+            let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), depth, &slices, &mut team).unwrap();
             let kept = matrices[0].bytes();
             // Products of scales are kept as f32: 64 bits for each 32 weights.
             let most = bytes.len()
@@ -390,7 +400,8 @@ mod tests {
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
         let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), forms(false)).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
-        let matrices = pack(&mut arenas, Order::Stacked, 32, &slices, &mut Team::with_shards(2, 1).unwrap()).unwrap();
+        let mut team = Team::with_shards(2, 1).unwrap();
+        let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), 32, &slices, &mut team).unwrap();
         let mut expected = [0.0; 32];
         for row in 0..64 {
             Dtype::Q8_0.read(&block(rows.in_file(row)), &mut expected);
