@@ -1,6 +1,7 @@
 """Twenty prompts of 1 to 1500 tokens, and a way to run them all at once or one at a time."""
 import asyncio
 import random
+from math import exp
 
 import httpx
 
@@ -62,3 +63,24 @@ def run(url: str, requests: list[dict], *, concurrent: bool, arrival_seed: int =
     order = list(range(len(requests)))
     random.Random(arrival_seed).shuffle(order)
     return asyncio.run(_run(url, requests, order, concurrent))
+
+
+def reference(single) -> tuple[list[dict], list]:
+    """Requests, and what a single engine chooses, one at a time."""
+    requests = bodies(prompts(single.tokens))
+    return requests, [answer["choices"] for answer in run(single.url, requests, concurrent=False)]
+
+
+def check_all_in_flight(url: str, requests: list[dict], alone: list, runs: int = 2) -> None:
+    """The same choices, twice: the second run finds a warm cache."""
+    for number in range(runs):
+        for index, answer in enumerate(run(url, requests, concurrent=True, arrival_seed=number)):
+            assert answer["choices"] == alone[index], f"prompt of {LENGTHS[index]} tokens, run {number}"
+
+
+def largest_gap(one: list, other: list) -> float:
+    """Between probabilities of the first tokens, which both chose after the same prompt."""
+    first = [[choices[0]["logprobs"]["top_logprobs"][0] for choices in answers] for answers in (one, other)]
+    gaps = [abs(exp(one[token]) - exp(two[token])) for one, two in zip(*first) for token in one if token in two]
+    assert len(gaps) >= len(one)
+    return max(gaps)

@@ -37,7 +37,6 @@ pub(crate) struct Setup {
     pub(crate) dtype: StorageDtype,
     pub(crate) kv_dtype: KvDtype,
     pub(crate) weights: WeightForm,
-    pub(crate) products: Products,
     pub(crate) landing_timeout: Duration,
 }
 
@@ -52,7 +51,6 @@ pub(crate) const PLAIN: Setup = Setup {
     dtype: StorageDtype::Auto,
     kv_dtype: KvDtype::Auto,
     weights: WeightForm::Plain,
-    products: Products::Auto,
     landing_timeout: Duration::from_secs(60),
 };
 
@@ -75,7 +73,7 @@ impl Setup {
             dtype: self.dtype,
             kv_dtype: self.kv_dtype,
             weights: self.weights,
-            products: self.products,
+            products: Products::Auto,
             kv_pages: self.pages,
             max_step_tokens: self.step_tokens,
             max_slots: 32,
