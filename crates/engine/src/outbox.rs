@@ -67,6 +67,10 @@ impl Outboxes {
         self.sessions.remove(&id);
     }
 
+    pub(crate) fn is_open(&self, id: SessionId) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
     /// One reply for each session that has events. Others hear of a load that an abort or another session has changed when
     /// the engine falls idle and, while it is not, every so often.
     pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, news: &News) -> Emitted {

@@ -57,7 +57,11 @@ impl Stepper {
         self.outboxes.close(session);
     }
 
+    /// A session that nobody reads may be closed while commands of it are on their way here: nothing is begun for it.
     pub fn command(&mut self, now: Duration, session: SessionId, command: Command) {
+        if !self.outboxes.is_open(session) {
+            return;
+        }
         match command.opens() {
             Some((request, attempt)) if self.mode != Mode::Serving => {
                 let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });

@@ -112,11 +112,29 @@ async fn each_session_hears_what_the_others_do() {
 #[tokio::test]
 async fn a_session_whose_reader_is_gone_is_closed() {
     let handle = engine(4000);
-    let (outbox, replies) = mpsc::unbounded_channel();
+    let (outbox, mut replies) = mpsc::unbounded_channel();
     let session = handle.open_session(outbox);
     handle.send(session, Command::Generate { request: Box::new(request(1, 5, 1, 90_000)), reservation: None }).unwrap();
+    // Before that it may be told how the engine is doing.
+    while replies.recv().await.unwrap().events.is_empty() {}
     drop(replies);
     eventually("its request is gone", || handle.report().counters.aborted == 1).await;
+}
+
+#[tokio::test]
+async fn what_a_closed_session_still_asks_for_is_not_begun() {
+    let handle = engine(4000);
+    let (outbox, replies) = mpsc::unbounded_channel();
+    drop(replies);
+    let open = outbox.downgrade();
+    let session = handle.open_session(outbox);
+    eventually("nobody reads it", || open.upgrade().is_none()).await;
+    handle.send(session, Command::Generate { request: Box::new(request(1, 5, 1, 90_000)), reservation: None }).unwrap();
+    // The first is answered behind the command, the second behind the step and the report that follow it.
+    handle.audit().await.unwrap().unwrap();
+    handle.audit().await.unwrap().unwrap();
+    let report = handle.report();
+    assert_eq!((report.load.running, report.load.waiting, report.counters.steps), (0, 0, 0));
 }
 
 #[tokio::test]
