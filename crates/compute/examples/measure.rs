@@ -1,7 +1,7 @@
 //! Speed of a model on this machine, as shares of what the machine could do at the same moment:
 //!
 //! ```text
-//! cargo run --release -p baton-compute --example measure -- [MODEL] [THREADS] [ROUNDS] [TP] [plain|compact]
+//! cargo run --release -p baton-compute --example measure -- [MODEL] [THREADS] [ROUNDS] [TP] [plain|compact|float|integer]…
 //! ```
 //!
 //! Everything is measured once per round, rounds follow each other, and medians and ranges over the rounds are printed: on
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use baton_compute::measure::{StepLimits, StepTime, Steps};
-use baton_compute::{Ceilings, WeightForm};
+use baton_compute::{Ceilings, Products, WeightForm};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
 
 const PREFILL_TOKENS: usize = 512;
@@ -26,15 +26,19 @@ fn main() -> Result<()> {
     let threads = arguments.next().map_or(Ok(2), |n| n.parse()).context("THREADS")?;
     let rounds: usize = arguments.next().map_or(Ok(7), |n| n.parse()).context("ROUNDS")?;
     let tp = arguments.next().map_or(Ok(1), |n| n.parse()).context("TP")?;
-    let weights = match arguments.next().as_deref() {
-        None => WeightForm::Auto,
-        Some("plain") => WeightForm::Plain,
-        Some("compact") => WeightForm::Compact,
-        Some(other) => bail!("{other:?} is neither plain nor compact"),
-    };
+    let (mut weights, mut products) = (WeightForm::Auto, Products::Auto);
+    for word in arguments {
+        match word.as_str() {
+            "plain" => weights = WeightForm::Plain,
+            "compact" => weights = WeightForm::Compact,
+            "float" => products = Products::Float,
+            "integer" => products = Products::Integer,
+            other => bail!("{other:?} is neither plain nor compact, float nor integer"),
+        }
+    }
     let model = Arc::new(Model::open(&ModelSource::resolve(&name)?)?);
     let limits = StepLimits { tokens: PREFILL_TOKENS, batch: 32, context: DECODE_CONTEXT };
-    let mut steps = Steps::model(model, threads, tp, limits, weights)?;
+    let mut steps = Steps::model(model, threads, tp, limits, weights, products)?;
     let mut ceilings = Ceilings::new(threads, None, DRAM_BYTES)?;
     println!("{name}: {:.1} MB of weights, {threads} threads, {}", steps.weight_bytes() / 1e6, steps.isa());
 

@@ -74,9 +74,10 @@ impl Steps {
         tp: usize,
         limits: StepLimits,
         weights: WeightForm,
+        products: Products,
     ) -> Result<Self, ComputeError> {
         let spec = model.spec.clone();
-        let options = CpuOptions { weights, ..options(threads, tp, limits) };
+        let options = CpuOptions { weights, products, ..options(threads, tp, limits) };
         Self::new(CpuBackend::load(model, options, &mut |_| {})?, &spec, limits)
     }
 
