@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     pub(crate) tp: usize,
     pub(crate) shm: bool,
+    /// How fast KV leaves, in bytes per second.
+    pub(crate) line: Option<u64>,
     pub(crate) pages: usize,
     pub(crate) step_tokens: usize,
     pub(crate) prefix_cache: bool,
@@ -45,6 +47,7 @@ pub(crate) const PLAIN: Setup = Setup {
     threads: 1,
     tp: 1,
     shm: true,
+    line: None,
     pages: 300,
     step_tokens: 512,
     prefix_cache: false,
@@ -86,7 +89,7 @@ impl Setup {
             landing_timeout: self.landing_timeout,
             ..EngineConfig::default()
         };
-        let fabric = Fabric { listener, advertised, shm: self.shm, limit_bytes_per_s: None };
+        let fabric = Fabric { listener, advertised, shm: self.shm, limit_bytes_per_s: self.line };
         let handle = EngineHandle::spawn(Box::new(backend), config, Some(fabric)).unwrap();
         Node { engine: LocalEngine::new(handle.clone()), handle }
     }

@@ -7,7 +7,7 @@ use baton_compute::{KvDtype, StorageDtype};
 use baton_core::{Fault, Retry, TokenRange};
 use baton_protocol::Engine;
 
-use super::engines::{Node, PLAIN, Setup, alone, eventually, read, request};
+use super::engines::{Node, PLAIN, Setup, alone, read, request};
 use super::proxy::{Damage, damaged};
 
 /// A decode engine that is reached through a bad wire.
@@ -79,13 +79,17 @@ async fn a_prefill_engine_that_ends_in_the_middle() {
     let request = request(1, 11, 1500);
     let expected = alone(&reference, &request).await;
 
-    let prefill = Setup { step_tokens: 16, ..PLAIN }.start();
+    // Eleven seconds for all of it: however slow this machine is, there is a middle to end in.
+    let prefill = Setup { step_tokens: 16, line: Some(200_000), ..PLAIN }.start();
     let reservation = decode.engine.prep_recv(&request, 1499).await.unwrap();
     let destination = (*reservation).clone();
     let sending = prefill.engine.remote_send(&request, &destination, TokenRange::up_to(1499));
     let mut stream = decode.engine.start_generate(request.clone(), Some((reservation, None))).await.unwrap();
-    // What has come of a second page says that all layers of the first are there.
-    eventually("a page was received", || decode.counters().kv_bytes_received > PAGE_BYTES).await;
+    // What has come of a second page says that all layers of the first are there. An engine that waits counts when asked.
+    while decode.counters().kv_bytes_received <= PAGE_BYTES {
+        decode.handle.audit().await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     prefill.handle.stop();
     let error = sending.await.unwrap_err();
     assert_eq!(error.retry, Retry::Elsewhere, "{error}");

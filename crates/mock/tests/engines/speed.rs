@@ -7,23 +7,37 @@ use baton_protocol::Engine;
 
 use crate::fleet::{generate, mock, request};
 
+/// Late is also who shares a busy machine, so one of a few tries has to be in time.
+async fn in_time(slack: Duration, mut late_by: impl AsyncFnMut() -> Duration) {
+    let mut late = Vec::new();
+    for _ in 0..5 {
+        late.push(late_by().await);
+        if late.iter().any(|late| *late < slack) {
+            return;
+        }
+    }
+    panic!("late by {late:?}");
+}
+
 #[tokio::test]
 async fn two_hundred_ms_to_the_first_token_and_twenty_between_tokens() {
     let mock = mock("prefill-ms=200,decode-ms=20");
-    let started = Instant::now();
-    // Two chunks of a step each: a prompt's time does not depend on how it is cut.
-    let mut stream = mock.engine.start_generate(request(1, 900, 26), None).await.unwrap();
-    let mut at = Vec::new();
-    while let Some(event) = stream.next().await {
-        if let EngineEvent::Token(_) = event {
-            at.push(started.elapsed());
+    in_time(Duration::from_millis(60), async || {
+        let started = Instant::now();
+        // Two chunks of a step each: a prompt's time does not depend on how it is cut.
+        let mut stream = mock.engine.start_generate(request(1, 900, 26), None).await.unwrap();
+        let mut at = Vec::new();
+        while let Some(event) = stream.next().await {
+            if let EngineEvent::Token(_) = event {
+                at.push(started.elapsed());
+            }
         }
-    }
-    // Late by what the machine is busy with otherwise, never early.
-    let slack = Duration::from_millis(60);
-    let first = at[0].checked_sub(Duration::from_millis(200)).unwrap();
-    let last = at[25].checked_sub(Duration::from_millis(200 + 25 * 20)).unwrap();
-    assert!(first < slack && last < slack, "{first:?} and {last:?} late");
+        // Never early.
+        let first = at[0].checked_sub(Duration::from_millis(200)).unwrap();
+        let last = at[25].checked_sub(Duration::from_millis(200 + 25 * 20)).unwrap();
+        first.max(last)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -40,20 +54,25 @@ async fn pauses_between_requests_are_not_made_up_for() {
 #[tokio::test]
 async fn steps_are_shared_by_all_who_decode() {
     let mock = mock("decode-ms=10");
-    let started = Instant::now();
-    let all = (0..20).map(|id| generate(&mock, request(id, 20, 11)));
-    let said = futures_util::future::join_all(all).await;
-    assert!(said.iter().all(|tokens| tokens.as_ref().unwrap().len() == 11));
-    let took = started.elapsed();
-    assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(400), "{took:?}");
+    in_time(Duration::from_millis(300), async || {
+        let started = Instant::now();
+        let all = (0..20).map(|id| generate(&mock, request(id, 20, 11)));
+        let said = futures_util::future::join_all(all).await;
+        assert!(said.iter().all(|tokens| tokens.as_ref().unwrap().len() == 11));
+        started.elapsed().checked_sub(Duration::from_millis(100)).unwrap()
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn nothing_is_waited_for_when_nothing_takes_time() {
     let mock = mock("");
-    let started = Instant::now();
-    assert_eq!(generate(&mock, request(1, 1000, 2000)).await.unwrap().len(), 2000);
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    in_time(Duration::from_secs(2), async || {
+        let started = Instant::now();
+        assert_eq!(generate(&mock, request(1, 1000, 2000)).await.unwrap().len(), 2000);
+        started.elapsed()
+    })
+    .await;
 }
 
 #[tokio::test]
