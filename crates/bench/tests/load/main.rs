@@ -32,48 +32,65 @@ fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} in {value}"))
 }
 
-fn close(found: f64, expected: f64, tolerance: f64) {
-    assert!(
-        (found / expected - 1.0).abs() <= tolerance,
-        "{found}, not {expected} to within {:.0} %",
-        tolerance * 100.0
-    );
+fn close(found: f64, expected: f64, tolerance: f64) -> Result<(), String> {
+    let is_close = (found / expected - 1.0).abs() <= tolerance;
+    let far = || format!("{found}, not {expected} to within {:.0} %", tolerance * 100.0);
+    is_close.then_some(()).ok_or_else(far)
+}
+
+/// Speeds are those of the clock, which goes on while a busy machine does something else: one of a few tries has to be right.
+async fn in_one_of_a_few_tries(measured: impl AsyncFn() -> Result<(), String>) {
+    let mut wrong = Vec::new();
+    for _ in 0..4 {
+        match measured().await {
+            Ok(()) => return,
+            Err(error) => wrong.push(error),
+        }
+    }
+    panic!("in all tries: {wrong:?}");
 }
 
 const PACED: Behaviour = Behaviour::Paced { prefill: Duration::from_millis(200), per_token: Duration::from_millis(20) };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_known_speed_is_measured() {
-    let server = Server::start(PACED).await;
-    let result = bench("known", &server, "--users 3 --requests 18 --warmup 3 --input 20 --output 11").await.unwrap();
-    close(number(&result, "/summary/ttft_ms/p50"), 200.0, 0.15);
-    close(number(&result, "/summary/tpot_ms/p50"), 20.0, 0.15);
-    close(number(&result, "/summary/itl_ms/mean"), 20.0, 0.15);
-    close(number(&result, "/summary/e2e_ms/p50"), 400.0, 0.15);
-    close(number(&result, "/summary/throughput/output_tokens_per_s"), 3.0 * 11.0 / 0.4, 0.15);
-    assert_eq!(number(&result, "/summary/requests/measured"), 15.0);
-    assert_eq!(number(&result, "/summary/requests/input_tokens"), 15.0 * 20.0);
-    assert_eq!(result["server"]["prompts"].as_str().unwrap().split(' ').next(), Some("token"));
+    in_one_of_a_few_tries(async || {
+        let server = Server::start(PACED).await;
+        let load = "--users 3 --requests 18 --warmup 3 --input 20 --output 11";
+        let result = bench("known", &server, load).await.unwrap();
+        assert_eq!(number(&result, "/summary/requests/measured"), 15.0);
+        assert_eq!(number(&result, "/summary/requests/input_tokens"), 15.0 * 20.0);
+        assert_eq!(result["server"]["prompts"].as_str().unwrap().split(' ').next(), Some("token"));
+        close(number(&result, "/summary/ttft_ms/p50"), 200.0, 0.15)?;
+        close(number(&result, "/summary/tpot_ms/p50"), 20.0, 0.15)?;
+        close(number(&result, "/summary/itl_ms/mean"), 20.0, 0.15)?;
+        close(number(&result, "/summary/e2e_ms/p50"), 400.0, 0.15)?;
+        close(number(&result, "/summary/throughput/output_tokens_per_s"), 3.0 * 11.0 / 0.4, 0.15)
+    })
+    .await;
 }
 
 /// A server that can do 100 requests per second gets 150. Whoever waits for it before sending the next would see no delay
 /// at all; whoever does not sees each request that ends at time t wait for t · (1 − 100/150).
 #[tokio::test(flavor = "multi_thread")]
 async fn overload_shows() {
-    let server = Server::start(Behaviour::Serial { each: Duration::from_millis(10) }).await;
-    let load = "--rate 150 --arrivals constant --duration 3s --warmup 20% --input 5 --output 1";
-    let result = bench("overload", &server, load).await.unwrap();
-    let records = result["records"].as_array().unwrap();
-    let points: Vec<_> = records
-        .iter()
-        .filter(|record| record["measured"] == true)
-        .map(|record| {
-            let (intended, end) = (number(record, "/intended_us") / 1e6, number(record, "/end_us") / 1e6);
-            (end, end - intended)
-        })
-        .collect();
-    close(slope(&points), 1.0 - 100.0 / 150.0, 0.1);
-    close(number(&result, "/summary/throughput/requests_per_s"), 100.0, 0.1);
+    in_one_of_a_few_tries(async || {
+        let server = Server::start(Behaviour::Serial { each: Duration::from_millis(10) }).await;
+        let load = "--rate 150 --arrivals constant --duration 3s --warmup 20% --input 5 --output 1";
+        let result = bench("overload", &server, load).await.unwrap();
+        let records = result["records"].as_array().unwrap();
+        let points: Vec<_> = records
+            .iter()
+            .filter(|record| record["measured"] == true)
+            .map(|record| {
+                let (intended, end) = (number(record, "/intended_us") / 1e6, number(record, "/end_us") / 1e6);
+                (end, end - intended)
+            })
+            .collect();
+        close(slope(&points), 1.0 - 100.0 / 150.0, 0.1)?;
+        close(number(&result, "/summary/throughput/requests_per_s"), 100.0, 0.1)
+    })
+    .await;
 }
 
 fn slope(points: &[(f64, f64)]) -> f64 {
@@ -87,10 +104,14 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_loop_never_has_more_in_flight_than_users() {
-    let server = Server::start(PACED).await;
-    let result = bench("closed", &server, "--users 4 --requests 20 --input 5 --output 3").await.unwrap();
-    assert!(server.most_at_once() <= 4, "{}", server.most_at_once());
-    assert!(number(&result, "/summary/client_wait_ms/p50") < 20.0);
+    in_one_of_a_few_tries(async || {
+        let server = Server::start(PACED).await;
+        let result = bench("closed", &server, "--users 4 --requests 20 --input 5 --output 3").await.unwrap();
+        assert!(server.most_at_once() <= 4, "{}", server.most_at_once());
+        let wait = number(&result, "/summary/client_wait_ms/p50");
+        (wait < 20.0).then_some(()).ok_or_else(|| format!("waits {wait} ms"))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,20 +142,25 @@ async fn a_trace_is_replayed() {
         )
     });
     std::fs::write(&trace, lines.collect::<String>()).unwrap();
-    let server = Server::start(Behaviour::Serial { each: Duration::from_millis(1) }).await;
-    let load = format!("--trace {} --speed 10 --length-scale 0.1 --warmup 0", trace.display());
-    let result = bench("trace", &server, &load).await.unwrap();
-    let prompts: Vec<Vec<u64>> = server
-        .bodies()
-        .iter()
-        .map(|body| serde_json::from_str::<Value>(body).unwrap())
-        .filter(|body| body["max_tokens"] == 3)
-        .map(|body| serde_json::from_value(body["prompt"].clone()).unwrap())
-        .collect();
-    assert_eq!(prompts.len(), 10);
-    assert!(prompts.windows(2).all(|pair| pair[0][..51] == pair[1][..51] && pair[0][51..] != pair[1][51..]));
-    let last = number(&result["records"][9], "/sent_us") / 1e6;
-    close(last, 0.9, 0.1);
+    in_one_of_a_few_tries(async || {
+        let server = Server::start(Behaviour::Serial { each: Duration::from_millis(1) }).await;
+        let load = format!("--trace {} --speed 10 --length-scale 0.1 --warmup 0", trace.display());
+        let result = bench("trace", &server, &load).await.unwrap();
+        let prompts: Vec<Vec<u64>> = server
+            .bodies()
+            .iter()
+            .map(|body| serde_json::from_str::<Value>(body).unwrap())
+            .filter(|body| body["max_tokens"] == 3)
+            .map(|body| serde_json::from_value(body["prompt"].clone()).unwrap())
+            .collect();
+        assert_eq!(prompts.len(), 10);
+        assert!(prompts.windows(2).all(|pair| pair[0][..51] == pair[1][..51] && pair[0][51..] != pair[1][51..]));
+        let last = number(&result["records"][9], "/sent_us") / 1e6;
+        let intended = number(&result["records"][9], "/intended_us") / 1e6;
+        assert!((intended - 0.9).abs() < 1e-6 && last >= intended, "sent at {last}, intended for {intended}");
+        close(last, 0.9, 0.1)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,12 +202,15 @@ async fn a_server_that_hangs_up_between_answers_is_asked_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn goodput_is_where_the_server_can_just_keep_up() {
-    let server = Server::start(Behaviour::Serial { each: Duration::from_millis(20) }).await;
-    let load = "--find-goodput --slo-ttft 100ms --arrivals constant --rate 12 --duration 2s --input 5 --output 1";
-    let result = bench("goodput", &server, load).await.unwrap();
-    let found = number(&result, "/goodput_rate");
-    // 50 requests per second are served; a little more is over before 100 ms have come together.
-    assert!((45.0..57.0).contains(&found), "{found}");
+    in_one_of_a_few_tries(async || {
+        let server = Server::start(Behaviour::Serial { each: Duration::from_millis(20) }).await;
+        let load = "--find-goodput --slo-ttft 100ms --arrivals constant --rate 12 --duration 2s --input 5 --output 1";
+        let result = bench("goodput", &server, load).await.unwrap();
+        let found = number(&result, "/goodput_rate");
+        // 50 requests per second are served; a little more is over before 100 ms have come together.
+        (45.0..57.0).contains(&found).then_some(()).ok_or_else(|| format!("{found} per second"))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
