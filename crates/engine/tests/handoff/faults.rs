@@ -1,7 +1,7 @@
 //! Whatever breaks between two engines, the tokens stay the same.
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_compute::{KvDtype, StorageDtype};
 use baton_core::{Fault, Retry, TokenRange};
@@ -86,7 +86,9 @@ async fn a_prefill_engine_that_ends_in_the_middle() {
     let sending = prefill.engine.remote_send(&request, &destination, TokenRange::up_to(1499));
     let mut stream = decode.engine.start_generate(request.clone(), Some((reservation, None))).await.unwrap();
     // What has come of a second page says that all layers of the first are there. An engine that waits counts when asked.
+    let started = Instant::now();
     while decode.counters().kv_bytes_received <= PAGE_BYTES {
+        assert!(started.elapsed() < Duration::from_secs(60), "no page was received");
         decode.handle.audit().await.unwrap().unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
