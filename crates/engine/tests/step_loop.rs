@@ -9,6 +9,7 @@ use baton_core::{EngineEvent, Fault, GenerateRequest, RequestId, Retry, ServeErr
 use baton_engine::{EngineConfig, EngineError, EngineHandle, LocalEngine};
 use baton_protocol::{Command, Engine, TokenStream};
 use fake::{FakeModel, expected_tokens};
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 
 const CONTEXT: usize = 100_000;
@@ -162,12 +163,19 @@ async fn an_idle_engine_does_nothing() {
 
 #[tokio::test]
 async fn draining_finishes_what_runs_and_refuses_what_is_new() {
-    let handle = engine(400);
+    let model = FakeModel::new(fake::spec(400, 16, CONTEXT));
+    let kv = model.kv();
+    let handle = start(model);
     let engine = LocalEngine::new(handle.clone());
     let mut running = engine.start_generate(request(1, 5, 1, 12_000), None).await.unwrap();
     running.next().await.unwrap();
-    handle.drain();
-    let refused = read(engine.start_generate(request(2, 5, 1, 3), None).await.unwrap(), 1).await.unwrap_err();
+    let late = {
+        // No step ends while its KV is held.
+        let _held = kv.lock().unwrap();
+        handle.drain();
+        engine.start_generate(request(2, 5, 1, 3), None).now_or_never().unwrap()
+    };
+    let refused = read(late.unwrap(), 1).await.unwrap_err();
     assert_eq!((refused.fault, refused.retry), (Fault::Capacity, Retry::Elsewhere));
     assert_eq!(read(running, 1).await.unwrap()[0].len(), 12_000);
     handle.ended().await.unwrap();
