@@ -99,13 +99,9 @@ pub(super) fn multiply<L: Lanes>(
             resume: first > 0,
         };
         #[cfg(target_arch = "x86_64")]
-        if let IntegerFormat::Groups(groups) = format
-            && L::TABLE_BYTES == 64
-            && rows.len() <= avx512::MOST_FROM_CELLS
-            && has_byte_products()
-        {
+        if L::TABLE_BYTES == 64 && rows.len() <= avx512::MOST_FROM_CELLS && has_byte_products() {
             // SAFETY: below lanes of AVX-512, and the machine has VNNI; a whole panel.
-            unsafe { avx512::from_cells(&product(0, blocks), groups, cells.cell(panel, 0)) };
+            unsafe { avx512::from_cells(&product(0, blocks), format, cells.cell(panel, 0)) };
             continue;
         }
         let slice_blocks = blocks.div_ceil(blocks.div_ceil(SLICE_BLOCKS));

@@ -6,6 +6,7 @@
 )]
 
 mod from_cells;
+mod from_supercells;
 
 use std::arch::x86_64::*;
 

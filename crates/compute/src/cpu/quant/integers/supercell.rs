@@ -19,18 +19,18 @@ use crate::cpu::lanes::{LANES, Lanes};
 
 /// Blocks of a supercell.
 pub(super) const SUPER_BLOCKS: usize = SUPER_DEPTH / GROUP;
-const FOUR_BITS: usize = QUADS / 2 * QUAD_BYTES;
-const TWO_BITS: usize = QUADS / 4 * QUAD_BYTES;
+pub(super) const FOUR_BITS: usize = QUADS / 2 * QUAD_BYTES;
+pub(super) const TWO_BITS: usize = QUADS / 4 * QUAD_BYTES;
 const ONE_BIT: usize = QUADS / 8 * QUAD_BYTES;
-const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
-const HALVES_BYTES: usize = LANES * 2;
+pub(super) const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
+pub(super) const HALVES_BYTES: usize = LANES * 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IntegerSuperblocks(pub(super) Superblocks);
 
 impl IntegerSuperblocks {
     /// Codes of one block.
-    const fn block_bytes(self) -> usize {
+    pub(super) const fn block_bytes(self) -> usize {
         match self.0 {
             Superblocks::Two => TWO_BITS,
             Superblocks::Three => TWO_BITS + ONE_BIT,

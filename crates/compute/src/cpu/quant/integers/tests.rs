@@ -208,14 +208,10 @@ impl Kernel for Products<'_> {
         product(0..5, &mut c).run::<L>(&expanded[..5]);
         product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
         #[cfg(target_arch = "x86_64")]
-        if let IntegerFormat::Groups(groups) = self.format
-            && L::TABLE_BYTES == 64
-            && has_byte_products()
-            && self.rows <= avx512::MOST_FROM_CELLS
-        {
+        if L::TABLE_BYTES == 64 && has_byte_products() && self.rows <= avx512::MOST_FROM_CELLS {
             let mut few = vec![7.0; c.len()];
             // SAFETY: the machine has the instructions; a whole panel.
-            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut few), groups, self.cells.as_ptr()) };
+            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut few), self.format, self.cells.as_ptr()) };
             return vec![c, few];
         }
         vec![c]

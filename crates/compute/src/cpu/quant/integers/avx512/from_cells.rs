@@ -7,7 +7,9 @@ use super::super::super::format::CodeWidth;
 use super::super::PREFETCH_BYTES;
 use super::super::block::{QUAD_BYTES, QUADS};
 use super::super::cell::IntegerGroups;
+use super::super::format::IntegerFormat;
 use super::super::product::IntegerProduct;
+use super::from_supercells::rows_from_supercells;
 use super::{Dots, begin, end};
 
 /// So many rows.
@@ -18,12 +20,15 @@ pub(in super::super) const MOST_FROM_CELLS: usize = 2;
 /// # Safety
 /// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
+pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+    use IntegerFormat::{Groups, Superblocks};
     // SAFETY: the caller's promise.
     unsafe {
-        match product.rows {
-            1 => rows_from_cells::<1>(product, format, cells),
-            _ => rows_from_cells::<MOST_FROM_CELLS>(product, format, cells),
+        match (format, product.rows) {
+            (Groups(groups), 1) => rows_from_cells::<1>(product, groups, cells),
+            (Groups(groups), _) => rows_from_cells::<MOST_FROM_CELLS>(product, groups, cells),
+            (Superblocks(superblocks), 1) => rows_from_supercells::<1>(product, superblocks, cells),
+            (Superblocks(superblocks), _) => rows_from_supercells::<MOST_FROM_CELLS>(product, superblocks, cells),
         }
     }
 }
