@@ -107,15 +107,18 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victi
     prompts = workload.prompts(single.tokens)
     requests = workload.bodies(prompts)[6:16]
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
-    with serve(tmp_path) as pair:
-        (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
-        killer = when_busy(pair, sign, pid, signal.SIGKILL)
-        answers = workload.run(pair.url, requests, concurrent=True)
-        killer.join()
-        assert [answer["choices"] for answer in answers] == expected
-        assert pair.metric(proof) > 0, "nothing was in flight on the engine that died"
-        eventually(lambda: pair.metric("baton_engine_up") == 2, "the engine came back")
-        assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
+    for _ in range(4):
+        with serve(tmp_path) as pair:
+            (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
+            killer = when_busy(pair, sign, pid, signal.SIGKILL)
+            answers = workload.run(pair.url, requests, concurrent=True)
+            killer.join()
+            assert [answer["choices"] for answer in answers] == expected
+            eventually(lambda: pair.metric("baton_engine_up") == 2, "the engine came back")
+            assert completion(pair, prompt=prompts[8])["usage"]["completion_tokens"] == 8
+            if pair.metric(proof) > 0:
+                return
+    raise AssertionError("nothing was in flight on the engine that died, each time")
 
 
 def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, single):
@@ -125,11 +128,16 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     # In small steps, so that the stop comes before all is sent.
     with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32") as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
-        stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
-        answers = workload.run(pair.url, requests, concurrent=True)
-        stop.join()
-        assert [answer["choices"] for answer in answers] == expected
-        assert engine_metric(pair, "baton_landing_timeouts_total", "decode-0") > 0, "the stop came too late"
+        for _ in range(4):
+            stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
+            answers = workload.run(pair.url, requests, concurrent=True)
+            stop.join()
+            assert [answer["choices"] for answer in answers] == expected
+            if engine_metric(pair, "baton_landing_timeouts_total", "decode-0") > 0:
+                break
+            os.kill(pid, signal.SIGCONT)  # All had been sent: on a busy machine a signal may come late.
+        else:
+            raise AssertionError("the stop came too late each time")
         go_on = threading.Timer(1, os.kill, (pid, signal.SIGCONT))
         go_on.start()
         answers = workload.run(pair.url, requests, concurrent=True, arrival_seed=1)
