@@ -198,7 +198,7 @@ def test_timings_tell_the_engines_apart(native):
             seeds = range(1000 + 3 * index, 1003 + 3 * index)
             answers = pool.map(lambda seed: completion(pair, prompt=ids(seed, 513), max_tokens=5), seeds)
             timings = sorted((answer["timings"] for answer in answers), key=lambda times: times["queue_ms"])
-        # A step that begins late ends when it was due: what one lost the next one gains.
+        # Times are from event to event: one that is seen late takes from the next.
         if all(
             waited * 0.9 <= times["queue_ms"] <= waited + 150
             and 190 <= times["prefill_ms"] <= 350
