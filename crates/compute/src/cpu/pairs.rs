@@ -24,8 +24,8 @@ use self::blocks::in_blocks;
 use self::few_rows::few_rows;
 use self::many_rows::many_rows;
 use self::product::FEW_ROWS;
-pub(crate) use self::product::{PagedProduct, PairsProduct};
-pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
+pub(crate) use self::product::{PagedProduct, PairsProduct, Passing};
+pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
 pub(crate) use self::vectors::{BlockProduct, Fold, WideColumns};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
@@ -40,6 +40,8 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
 pub(crate) const SLICE_BLOCKS: usize = 64;
+/// So many blocks of two panels can stay in a first-level cache of 48 KiB while rows pass by.
+const NEAR_BLOCKS: usize = 24;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
@@ -57,12 +59,12 @@ impl Arithmetic for bf16 {
     const TILE_ROWS: usize = PRODUCT_ROWS;
 
     fn waiting_elements(rows: usize, width: usize) -> usize {
-        rows.next_multiple_of(TILE_ROWS) * width.next_multiple_of(BLOCK_DEPTH)
+        rows.next_multiple_of(TILE_ROWS) * blocks_apart(width.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH
     }
 
     #[inline(always)]
     fn waiting_index(row: usize, column: usize, width: usize) -> usize {
-        tile_index(row, column, width.div_ceil(BLOCK_DEPTH))
+        tile_index(row, column, blocks_apart(width.div_ceil(BLOCK_DEPTH)))
     }
 
     #[inline(always)]

@@ -15,6 +15,8 @@ use std::sync::OnceLock;
 
 use half::bf16;
 
+use super::pairs::Passing;
+
 /// Bytes of one row of a tile.
 const ROW_BYTES: usize = 64;
 const TILE_ROWS: usize = 16;
@@ -104,8 +106,8 @@ pub(crate) struct Operands {
     /// From 16 columns to the next 16.
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
-    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart. Of four cache lines the first two
-    /// are named: the machine goes on by itself, and lines on their way leave fewer places for the tiles' own.
+    pub(crate) passing: Passing,
+    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart.
     pub(crate) ahead: *const bf16,
     pub(crate) ahead_bytes: usize,
 }
@@ -208,48 +210,63 @@ pub(crate) unsafe fn store<const T: usize>(c: *mut f32) {
     }
 }
 
+/// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
+/// not stay near.
+macro_rules! two_by_two {
+    ($operands:expr, $load_left:literal, $load_right:literal) => {{
+        let operands: &Operands = $operands;
+        asm!(
+            "2:",
+            concat!($load_left, " tmm4, [{a} + {row}]"),
+            concat!($load_right, " tmm6, [{b} + {pair}]"),
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            concat!($load_left, " tmm5, [{a_below} + {row}]"),
+            "prefetcht1 [{ahead}]",
+            "prefetcht1 [{ahead} + 64]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            concat!($load_right, " tmm7, [{b_right} + {pair}]"),
+            "prefetcht1 [{ahead} + 128]",
+            "prefetcht1 [{ahead} + 192]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {ahead}, {ahead_bytes}",
+            "add {a}, 1024",
+            "add {a_below}, 1024",
+            "add {b}, {block}",
+            "add {b_right}, {block}",
+            "dec {left}",
+            "jnz 2b",
+            a = inout(reg) operands.left => _,
+            a_below = inout(reg) operands.left.byte_add(operands.left_tile_bytes) => _,
+            b = inout(reg) operands.right => _,
+            b_right = inout(reg) operands.right.byte_add(operands.right_panel_bytes) => _,
+            left = inout(reg) operands.blocks => _,
+            row = in(reg) ROW_BYTES,
+            pair = in(reg) operands.right_pair_bytes,
+            block = in(reg) TILE_ROWS * operands.right_pair_bytes,
+            ahead = inout(reg) operands.ahead => _,
+            ahead_bytes = in(reg) operands.ahead_bytes,
+            options(nostack),
+        )
+    }};
+}
+
 /// Sums += left · right.
 ///
 /// # Safety
 /// Tiles are configured, `operands` are readable for `ROWS` × `COLUMNS` tiles, and there is at least one block.
 #[inline(always)]
 pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Operands) {
-    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, blocks, .. } = operands;
+    let &Operands { left, right, right_pair_bytes, right_panel_bytes, blocks, .. } = operands;
     let right_block_bytes = TILE_ROWS * right_pair_bytes;
     // SAFETY: the caller's promise.
     unsafe {
         match (ROWS, COLUMNS) {
-            (2, 2) => asm!(
-                "2:",
-                "tileloadd tmm4, [{a} + {row}]",
-                "tileloadd tmm6, [{b} + {pair}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm5, [{a_below} + {row}]",
-                "prefetcht1 [{ahead}]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tileloadd tmm7, [{b_right} + {pair}]",
-                "prefetcht1 [{ahead} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {ahead}, {ahead_bytes}",
-                "add {a}, 1024",
-                "add {a_below}, 1024",
-                "add {b}, {block}",
-                "add {b_right}, {block}",
-                "dec {left}",
-                "jnz 2b",
-                a = inout(reg) left => _,
-                a_below = inout(reg) left.byte_add(left_tile_bytes) => _,
-                b = inout(reg) right => _,
-                b_right = inout(reg) right.byte_add(right_panel_bytes) => _,
-                left = inout(reg) blocks => _,
-                row = in(reg) ROW_BYTES,
-                pair = in(reg) right_pair_bytes,
-                block = in(reg) right_block_bytes,
-                ahead = inout(reg) operands.ahead => _,
-                ahead_bytes = in(reg) operands.ahead_bytes,
-                options(nostack),
-            ),
+            (2, 2) => match operands.passing {
+                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd"),
+                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd"),
+                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1"),
+            },
             (1, 2) => asm!(
                 "2:",
                 "tileloadd tmm4, [{a} + {row}]",

@@ -13,7 +13,7 @@ use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, Lanes, load_some};
-use crate::cpu::pairs::{BLOCK_DEPTH, PagedProduct, PairsProduct, TILE, TILE_ROWS, tile_index};
+use crate::cpu::pairs::{BLOCK_DEPTH, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, tile_index};
 use crate::cpu::region::Buffer;
 
 const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
@@ -81,6 +81,7 @@ impl<K: TilePages> BlockProducts for K {
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: bf16::index(0, LANES, PAGE_TOKENS),
                 ahead: None,
+                passing: Passing::Right,
                 c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
                 c_stride: BLOCK_TOKENS,
                 resume: false,
@@ -156,6 +157,7 @@ impl<K: TilePages> BlockProducts for K {
                     b_pair_stride: pair_stride(width),
                     b_panel_stride: bf16::index(0, LANES, width),
                     ahead: None,
+                    passing: Passing::Right,
                     c: values[first * width + column..].as_mut_ptr(),
                     c_stride: width,
                     resume: false,

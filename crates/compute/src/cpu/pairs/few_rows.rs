@@ -2,9 +2,9 @@
 
 use half::bf16;
 
-use super::product::PairsProduct;
+use super::product::{PairsProduct, Passing};
 use super::sums::Sums;
-use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, blocks_apart};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::cpu::compact::Compact;
 use crate::cpu::gemm::GemmItem;
@@ -30,11 +30,12 @@ pub(super) fn few_rows<L: Lanes>(
             panels: panels.len(),
             pairs: blocks * BLOCK_DEPTH / 2,
             a: left,
-            a_tile_stride: blocks * TILE,
+            a_tile_stride: blocks_apart(blocks) * TILE,
             b: room,
             b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
             b_panel_stride: STREAM_BLOCKS * TILE,
             ahead: None,
+            passing: Passing::Neither,
             c: sums.c,
             c_stride: PRODUCT_PANELS * LANES,
             resume: false,

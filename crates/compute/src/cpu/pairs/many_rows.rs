@@ -3,10 +3,10 @@
 use half::bf16;
 
 use super::passes::{Pass, Passes};
-use super::product::{AHEAD, PairsProduct};
+use super::product::{AHEAD, PairsProduct, Passing};
 use super::sums::Sums;
-use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_index};
-use super::{PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
+use super::{NEAR_BLOCKS, PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
 use crate::cpu::compact::{Compact, Reader};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -24,6 +24,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
     let compact = item.weights.matrix.compact();
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
+    let passing = if products > 1 && blocks <= NEAR_BLOCKS { Passing::Left } else { Passing::Neither };
     let mut passes = Passes::new(item.panels.clone(), blocks);
     let mut half = 0;
     let mut expanding = Expanding::of_next(&passes, compact, packed, half);
@@ -38,6 +39,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         };
         half = 1 - half;
         expanding = Expanding::of_next(&passes, compact, packed, half);
+        let next = passes.clone().next().map_or((item.panels.end, 0), |pass| (pass.panels.start, pass.blocks.start));
         for product in 0..products {
             let row = product * PRODUCT_ROWS;
             // Tiles are stored when what lies in the first place has been finished.
@@ -45,8 +47,8 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
             let sums = Sums { rows, panels: pass.panels.clone(), c: packed.sums(place) };
             // SAFETY: `left` has all blocks of whole tiles of rows.
-            let a = unsafe { left.add(tile_index(row, 0, blocks)) };
-            let meanwhile = Meanwhile { before, expanding: expanding.as_mut(), product, products };
+            let a = unsafe { left.add(tile_index(row, 0, blocks_apart(blocks))) };
+            let meanwhile = Meanwhile { before, expanding: expanding.as_mut(), next, passing, product, products };
             before = multiply::<L>(item, a, &right, sums, &pass, meanwhile);
         }
     }
@@ -100,6 +102,9 @@ struct Meanwhile<'a, 'e> {
     /// Sums to be finished.
     before: Option<Sums>,
     expanding: Option<&'a mut Expanding<'e>>,
+    /// Panel and block that the next pass begins with, or the next item.
+    next: (usize, usize),
+    passing: Passing,
     /// Of so many that share the expanding.
     product: usize,
     products: usize,
@@ -118,8 +123,8 @@ impl Meanwhile<'_, '_> {
     }
 }
 
-/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or, where that is much work, by
-/// the next product.
+/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or, where there is much to do
+/// beside the tiles, by the next product.
 #[inline(always)]
 fn multiply<L: Lanes>(
     item: &GemmItem<'_, bf16>,
@@ -134,36 +139,35 @@ fn multiply<L: Lanes>(
     let (panels, blocks) = (&pass.panels, &pass.blocks);
     let is_last = blocks.end == all_blocks;
     let rows = sums.rows.len();
-    // While the first rows pass by, the panels that come next are asked for, in equal parts.
-    let (next, part) = (panels.end + meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
-    let ahead = (matrix.compact().is_none() && next < panels.end + PRODUCT_PANELS && next < matrix.panels())
-        .then(|| matrix.panel(next).wrapping_add(blocks.start * TILE + part * blocks.len() * AHEAD));
+    // While the first rows pass by, what comes next is asked for, in equal parts.
+    let (of_pair, part) = (meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
+    let (panel, block) = (meanwhile.next.0 + of_pair, meanwhile.next.1);
+    let ahead = (matrix.compact().is_none() && of_pair < PRODUCT_PANELS && panel < matrix.panels())
+        .then(|| matrix.panel(panel).wrapping_add(block * TILE + part * blocks.len() * AHEAD));
     let of_blocks = PairsProduct {
         rows,
         panels: panels.len(),
         pairs: blocks.len() * BLOCK_DEPTH / 2,
         // SAFETY: inside the rows.
         a: unsafe { left.add(blocks.start * TILE) },
-        a_tile_stride: all_blocks * TILE,
+        a_tile_stride: blocks_apart(all_blocks) * TILE,
         b: right.b,
         b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
         b_panel_stride: right.panel_stride,
         ahead,
+        passing: meanwhile.passing,
         c: sums.c,
         c_stride: PRODUCT_PANELS * LANES,
         resume: blocks.start > 0,
     };
     #[cfg(target_arch = "x86_64")]
     if L::TILES
-        && (item.is_gated() || meanwhile.expanding.is_some())
+        && (item.is_gated() || meanwhile.products > 1 || meanwhile.expanding.is_some())
         && rows > TILE_ROWS
         && panels.len() == PRODUCT_PANELS
     {
         of_blocks.in_parts(PARTS, |part| meanwhile.part::<L>(item, part, PARTS));
-        if is_last && !item.is_gated() {
-            sums.finish::<L>(item, 0..rows);
-        }
-        return (is_last && item.is_gated()).then_some(sums);
+        return is_last.then_some(sums);
     }
     meanwhile.part::<L>(item, 0, 1);
     L::call(of_blocks);

@@ -32,9 +32,18 @@ pub(crate) struct PairsProduct {
     pub(crate) b_panel_stride: usize,
     /// Memory to ask for on the way: [`AHEAD`] elements per block of k.
     pub(crate) ahead: Option<*const bf16>,
+    pub(crate) passing: Passing,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
     pub(crate) resume: bool,
+}
+
+/// What is read once while the other operand is used again and again: it should not drive that one out of the first-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passing {
+    Neither,
+    Left,
+    Right,
 }
 
 /// Four cache lines.
@@ -236,6 +245,7 @@ impl PairsProduct {
             right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
             right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
             blocks: self.pairs / BLOCK_PAIRS,
+            passing: self.passing,
             ahead: self.ahead.unwrap_or(self.b),
             ahead_bytes: if self.ahead.is_some() { AHEAD * size_of::<bf16>() } else { 0 },
         }
@@ -365,6 +375,7 @@ mod tests {
                 b_pair_stride: pair_stride(width),
                 b_panel_stride: bf16::index(0, LANES, width),
                 ahead: resume.then_some(b.as_ptr()),
+                passing: [Passing::Neither, Passing::Left, Passing::Right][rows % 3],
                 c: c.as_mut_ptr(),
                 c_stride,
                 resume,
@@ -412,6 +423,7 @@ mod tests {
                     b_pair_stride: pair_stride(LANES),
                     b_panel_stride: blocks * TILE,
                     ahead: None,
+                    passing: Passing::Neither,
                     c: c.as_mut_ptr(),
                     c_stride: 2 * LANES,
                     resume: false,

@@ -1,4 +1,5 @@
-//! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB.
+//! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB. Behind the last
+//! tile of 16 rows there may be [room](blocks_apart) that nobody uses.
 
 use std::ops::Range;
 
@@ -18,17 +19,34 @@ pub(crate) const BLOCK_DEPTH: usize = 32;
 /// Elements.
 pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
-/// Where (row, k) lies in rows of so many blocks.
+/// Blocks from 16 rows of so many to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
+/// multiple of 128 KiB apart, the slices of all of them would share the same sets of a second-level cache and drive each other
+/// out. So it is 9 KiB beyond a multiple of 16:
+///
+/// ```text
+///   sets       0 .................. 128 KiB
+///   rows  0    |-- slice --|                      64 KiB each
+///        16       |-- slice --|
+///        32          |-- slice --|                … 16 times: as many in every set
+/// ```
 #[inline(always)]
-pub(crate) fn tile_index(row: usize, k: usize, blocks: usize) -> usize {
-    (row / TILE_ROWS * blocks + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
+pub(crate) fn blocks_apart(blocks: usize) -> usize {
+    const STEP: usize = 16;
+    const BEYOND: usize = 9;
+    if blocks <= SLICE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
+}
+
+/// Where (row, k) lies in rows that are so many blocks apart.
+#[inline(always)]
+pub(crate) fn tile_index(row: usize, k: usize, blocks_apart: usize) -> usize {
+    (row / TILE_ROWS * blocks_apart + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
 }
 
 /// Buffers of one member.
 pub(crate) struct TileRows {
     /// Normed and rounded, kept from item to item of a phase.
     rows: Buffer<bf16>,
-    blocks: usize,
+    blocks_apart: usize,
     packed: Option<Range<usize>>,
     /// Of one product, or of all that wait for the next slice of k.
     sums: Floats,
@@ -42,8 +60,8 @@ impl Packed for TileRows {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
         let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, SLICE_BLOCKS);
         Ok(Self {
-            rows: Buffer::new(rows * depth.next_multiple_of(BLOCK_DEPTH))?,
-            blocks: depth.div_ceil(BLOCK_DEPTH),
+            rows: Buffer::new(rows * blocks_apart(depth.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH)?,
+            blocks_apart: blocks_apart(depth.div_ceil(BLOCK_DEPTH)),
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
             expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
@@ -63,12 +81,12 @@ impl TileRows {
     pub(super) fn pack<L: Lanes>(&mut self, from: &Normed<'_>, rows: Range<usize>) -> *const bf16 {
         let tiles = self.rows.as_mut_slice();
         if self.packed.as_ref() != Some(&rows) {
-            assert!(from.norm.weight.len() <= self.blocks * BLOCK_DEPTH);
-            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks * BLOCK_DEPTH <= tiles.len());
+            assert!(from.norm.weight.len() <= self.blocks_apart * BLOCK_DEPTH);
+            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
             for i in 0..rows.len() {
                 from.norm.apply::<L>(from.row(rows.start + i), |column, normed| {
                     // SAFETY: 16 columns of one block of a row that fits.
-                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(tile_index(i, column, self.blocks))) };
+                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(tile_index(i, column, self.blocks_apart))) };
                 });
             }
             self.packed = Some(rows);
@@ -97,5 +115,28 @@ impl TileRows {
         assert!(half < 2 && tiles * TILE <= room);
         // SAFETY: inside the buffer.
         unsafe { self.expanded.as_mut_ptr().add(half * room) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {
+        for blocks in 1..=SLICE_BLOCKS {
+            assert_eq!(blocks_apart(blocks), blocks);
+        }
+        // Of a second-level cache of 16 ways: 64 KiB of sets, or 128.
+        for (blocks, sets) in (SLICE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
+            let apart = blocks_apart(blocks);
+            assert!(apart >= blocks && apart < blocks + 16);
+            let mut lines = vec![0; sets];
+            for block in (0..16).flat_map(|tile| (0..SLICE_BLOCKS).map(move |block| tile * apart + block)) {
+                lines[block % sets] += 1;
+            }
+            let even = 16 * SLICE_BLOCKS / sets;
+            assert!(lines.iter().all(|&lines| lines <= even + even / 4), "{blocks} blocks, {apart} apart: {lines:?}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::row_sums::row_sums;
 use super::{integers, superblock};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{TILE, TILE_ROWS};
+use crate::cpu::pairs::{TILE, TILE_ROWS, blocks_apart};
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
@@ -34,9 +34,8 @@ pub(crate) fn multiply<L: Lanes>(
 ) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
     if cells.has_minima(item.panels.clone()) && buffers.must_sum(&item.rows) {
-        let tiles = rows.div_ceil(TILE_ROWS) * blocks;
         // SAFETY: `left` has all blocks of whole tiles of rows.
-        unsafe { row_sums::<L, 1>(left, tiles, buffers.block_sums.as_mut_slice()) };
+        unsafe { row_sums::<L, 1>(left, rows, blocks, buffers.block_sums.as_mut_slice()) };
     }
     let has_groups = item.panels.clone().any(|panel| cells.format(panel).is_some());
     let from_codes = L::WORD_TABLES && rows <= FEW_ROWS && has_groups;
@@ -92,7 +91,7 @@ pub(crate) fn multiply<L: Lanes>(
                     rows,
                     blocks: slice.len(),
                     a,
-                    a_tile_stride: blocks * TILE,
+                    a_tile_stride: blocks_apart(blocks) * TILE,
                     format,
                     cells: cells.cell(first + panel, slice.start),
                     codes,
@@ -131,7 +130,7 @@ fn in_blocks<L: Lanes, const P: usize>(
         rows,
         blocks,
         a: left,
-        a_tile_stride: blocks * TILE,
+        a_tile_stride: blocks_apart(blocks) * TILE,
         panels,
         sums: buffers.block_sums.as_slice().as_ptr(),
         sums_tile_stride: blocks * TILE_ROWS,

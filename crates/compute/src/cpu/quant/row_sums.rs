@@ -3,7 +3,7 @@
 use half::bf16;
 
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
+use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, blocks_apart};
 
 const PAIRS: usize = TILE / TILE_ROWS / 2;
 
@@ -20,26 +20,34 @@ const fn ones(parts: usize) -> [bf16; TILE] {
     tile
 }
 
-/// `[tile][part][row]`: of each of the 16 rows of a tile, the sums of equal parts of its 32 values.
+/// `[row tile][block][part][row]`: of each of the 16 rows of a tile, the sums of equal parts of its 32 values.
 ///
 /// # Safety
-/// So many tiles are readable, one after the other.
+/// At `left` are all blocks of these rows in tile order, whole tiles of rows.
 #[inline(always)]
-pub(super) unsafe fn row_sums<L: Lanes, const PARTS: usize>(tiles: *const bf16, count: usize, to: &mut [f32]) {
+pub(super) unsafe fn row_sums<L: Lanes, const PARTS: usize>(
+    left: *const bf16,
+    rows: usize,
+    blocks: usize,
+    to: &mut [f32],
+) {
     let ones = const { &ones(PARTS) };
     let mut sums = [0.0; TILE_ROWS * LANES];
-    for (tile, to) in to.chunks_exact_mut(PARTS * TILE_ROWS).take(count).enumerate() {
+    let tiles = rows.div_ceil(TILE_ROWS) * blocks;
+    for (tile, to) in to.chunks_exact_mut(PARTS * TILE_ROWS).take(tiles).enumerate() {
+        let (row_tile, block) = (tile / blocks, tile % blocks);
         L::call(PairsProduct {
             rows: TILE_ROWS,
             panels: 1,
             pairs: PAIRS,
             // SAFETY: the caller's promise.
-            a: unsafe { tiles.add(tile * TILE) },
+            a: unsafe { left.add((row_tile * blocks_apart(blocks) + block) * TILE) },
             a_tile_stride: 0,
             b: ones.as_ptr(),
             b_pair_stride: 2 * LANES,
             b_panel_stride: 0,
             ahead: None,
+            passing: Passing::Neither,
             c: sums.as_mut_ptr(),
             c_stride: LANES,
             resume: false,

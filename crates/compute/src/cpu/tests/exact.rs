@@ -99,8 +99,9 @@ fn however_deep_it_is() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
         check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 110, true);
     }
-    // More blocks than are expanded at a time, from the middle of a supercell on, too.
-    let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn: 2048, ..block_spec() }));
+    // More blocks than are expanded at a time, from the middle of a supercell on, too; and rows with room between them.
+    let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn: 2304, ..block_spec() }));
+    check_all_ways("deep blocks", Arc::clone(&blocks) as _, Setup::PLAIN, 60, true);
     check_all_ways("deep blocks, whole numbers", blocks, Setup::INTEGER, 60, true);
 }
 

@@ -11,7 +11,7 @@ use half::bf16;
 use super::super::format::GROUP;
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
-use crate::cpu::pairs::tile_index;
+use crate::cpu::pairs::{blocks_apart, tile_index};
 use crate::cpu::region::{Buffer, Number};
 
 /// Rows that are multiplied at a time: so many have their sums in registers.
@@ -78,7 +78,8 @@ impl WholeRows {
             for row in 0..STRIP_ROWS.min(rows.len() - first) {
                 for (block, to) in of_strip.iter_mut().enumerate() {
                     // SAFETY: the caller's promise; 32 k of a row are side by side.
-                    let values = unsafe { &*left.add(tile_index(first + row, block * GROUP, blocks)).cast() };
+                    let values =
+                        unsafe { &*left.add(tile_index(first + row, block * GROUP, blocks_apart(blocks))).cast() };
                     let (unit, sums) = round::<L>(values, &mut to.bytes[row]);
                     to.units[row] = unit;
                     for (to, sum) in to.sums.iter_mut().zip(sums) {

@@ -9,7 +9,7 @@ use super::few_rows::FewRows;
 use super::scale::Scale;
 use super::{SUPER_DEPTH, Superblocks};
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{PairsProduct, TILE, TILE_ROWS};
+use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, blocks_apart, tile_index};
 use crate::cpu::quant::buffers::QuantBuffers;
 use crate::cpu::quant::cells::Cells;
 use crate::cpu::quant::multiply::{PANELS, SLICE_BLOCKS, widen};
@@ -63,9 +63,8 @@ pub(in crate::cpu::quant) fn multiply<L: Lanes>(
     };
     if [Some(found), other].into_iter().flatten().any(|panel| panel.kind.has_minima()) && buffers.must_sum_halves(rows)
     {
-        let count = left.rows.div_ceil(TILE_ROWS) * left.blocks;
         // SAFETY: all blocks of whole tiles of rows.
-        unsafe { row_sums::<L, 2>(left.tiles, count, buffers.half_sums.as_mut_slice()) };
+        unsafe { row_sums::<L, 2>(left.tiles, left.rows, left.blocks, buffers.half_sums.as_mut_slice()) };
     }
     if left.rows <= FEW_ROWS {
         widen::<L>(rows, tiles, left.blocks, buffers);
@@ -124,17 +123,19 @@ fn many_rows<L: Lanes, const P: usize>(left: Left, panels: [Panel; P], buffers: 
         for row in (0..left.rows).step_by(PRODUCT_ROWS) {
             let rows = PRODUCT_ROWS.min(left.rows - row);
             let block = row / TILE_ROWS * left.blocks + number * SUPER_TILES;
+            let depth = number * SUPER_DEPTH;
             L::call(PairsProduct {
                 rows,
                 panels: P,
                 pairs: SUPER_DEPTH / 2,
                 // SAFETY: whole tiles of rows with all blocks.
-                a: unsafe { left.tiles.add(block * TILE) },
-                a_tile_stride: left.blocks * TILE,
+                a: unsafe { left.tiles.add(tile_index(row, depth, blocks_apart(left.blocks))) },
+                a_tile_stride: blocks_apart(left.blocks) * TILE,
                 b: tiles,
                 b_pair_stride: 2 * LANES,
                 b_panel_stride: SUPER_TILES * TILE,
                 ahead: None,
+                passing: Passing::Neither,
                 c: dots.0.as_mut_ptr(),
                 c_stride: SUMS_STRIDE,
                 resume: false,
