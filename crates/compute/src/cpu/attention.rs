@@ -28,7 +28,7 @@ use super::arithmetic::Waiting;
 use super::batch::Batch;
 use super::isa::Kernel;
 use super::kv::{KvShard, even_out};
-use super::lanes::{Lanes, padded};
+use super::lanes::{LANES, Lanes, padded};
 use super::region::Floats;
 use super::rope::RopeTable;
 use super::shards::Shards;
@@ -75,8 +75,12 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
         kv_head: usize,
         scratch: &'a mut AttentionScratch<E>,
     ) -> AttentionItem<'a, E> {
+        AttentionItem { queries: self.queries(batch, item, kv_head), next: None, scratch }
+    }
+
+    fn queries(&'a self, batch: &'a Batch, item: &'a ItemRows, kv_head: usize) -> Queries<'a, E> {
         let segment = &batch.segments[item.segment];
-        let queries = Queries {
+        Queries {
             attention: self,
             kv_head,
             pages: &batch.pages[segment.pages.clone()],
@@ -84,8 +88,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
             first_position: segment.first_position,
             group: self.shards.group() as u32,
             item,
-        };
-        AttentionItem { queries, scratch }
+        }
     }
 
     /// Folds the partial results of an item that was split.
@@ -160,11 +163,44 @@ impl<E: BlockProducts> Queries<'_, E> {
     fn visible(&self, row: usize) -> usize {
         self.first_position + ((self.item.rows.start + row) as u32 / self.group) as usize + 1
     }
+
+    /// Where a row's query begins.
+    #[inline(always)]
+    fn query(&self, row: usize) -> usize {
+        let &Attention { qkv_stride, qkv_first, .. } = self.attention;
+        let (token, head) = self.token_and_head(row);
+        (self.first_row + token) * qkv_stride + qkv_first + head * self.attention.head_dim()
+    }
+
+    /// They were written by another member, maybe.
+    #[inline(always)]
+    fn ask_for<L: Lanes>(&self) {
+        let (qkv, head_dim) = (self.attention.qkv.as_ptr(), self.attention.head_dim());
+        for first in (0..self.rows()).map(|row| self.query(row)) {
+            for i in (first..first + head_dim).step_by(LANES) {
+                L::prefetch_second_level(qkv.wrapping_add(i).cast());
+            }
+        }
+    }
 }
 
 pub(crate) struct AttentionItem<'a, E: BlockProducts> {
     queries: Queries<'a, E>,
+    /// Of the item that this member will probably take next.
+    next: Option<Queries<'a, E>>,
     scratch: &'a mut AttentionScratch<E>,
+}
+
+impl<'a, E: BlockProducts> AttentionItem<'a, E> {
+    pub(crate) fn before(
+        self,
+        attention: &'a Attention<'a, E>,
+        batch: &'a Batch,
+        next: &'a ItemRows,
+        kv_head: usize,
+    ) -> Self {
+        Self { next: Some(attention.queries(batch, next, kv_head)), ..self }
+    }
 }
 
 impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
@@ -181,6 +217,9 @@ impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
             let AttentionScratch { operands, scores, largest, sums, values, .. } = &mut *self.scratch;
             let (scores, values) = (scores.as_mut_slice(), values.as_mut_slice());
             E::scores::<L>(&block, operands, scores);
+            if let Some(next) = self.next.take() {
+                next.ask_for::<L>();
+            }
             for row in block.rows.clone() {
                 let scores = &mut scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
                 largest[row] = E::largest::<L>(&block, operands, row, scores, scale);
@@ -227,11 +266,11 @@ impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
 impl<E: BlockProducts> AttentionItem<'_, E> {
     #[inline(always)]
     fn gather_queries<L: Lanes>(&mut self) {
-        let &Attention { qkv, qkv_stride, qkv_first, rope, evening, .. } = self.queries.attention;
+        let &Attention { qkv, rope, evening, .. } = self.queries.attention;
         let head_dim = self.queries.attention.head_dim();
         for row in 0..self.queries.rows() {
-            let (token, head) = self.queries.token_and_head(row);
-            let first = (self.queries.first_row + token) * qkv_stride + qkv_first + head * head_dim;
+            let (token, _) = self.queries.token_and_head(row);
+            let first = self.queries.query(row);
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(first..first + head_dim) };
             rope.rotate::<L>(self.queries.first_position + token, query, &mut self.scratch.turned);

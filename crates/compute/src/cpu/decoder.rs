@@ -20,6 +20,7 @@ use super::arithmetic::{Arithmetic, Waiting};
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::batch::Batch;
 use super::element::Element;
+use super::gemm::OwnRows;
 use super::isa::Isa;
 use super::kv::{Evening, KvPool, KvShape};
 use super::rope::RopeTable;
@@ -131,7 +132,8 @@ impl<K: BlockProducts> Decoder<K> {
 impl<K: BlockProducts> Decode for Decoder<K> {
     fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
-        self.attention.cut(batch, shard_members);
+        let rows = OwnRows::of::<K::Arithmetic>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
+        self.attention.cut(batch, shard_members, &rows);
         self.kv.memory().in_use(batch.pages.iter().map(|page| page.0 + 1).max().unwrap_or(0));
         let (workspace, rows) = (&mut self.workspace, batch.rows.len());
         let step = Step {

@@ -33,6 +33,34 @@ pub(crate) enum Output<'a, E: Arithmetic> {
     Gated(Waiting<'a, E>),
 }
 
+/// Rows of a step in blocks, which belong to members in turn: what a member computes of its own rows stays in its caches from
+/// one phase to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnRows {
+    block: usize,
+    blocks: usize,
+    pub(crate) owners: usize,
+}
+
+impl OwnRows {
+    /// For `members` of each shard; blocks are multiples of `tile_rows`, which divides `item_rows`.
+    fn new(rows: usize, (tile_rows, item_rows): (usize, usize), members: usize, shards: usize) -> Self {
+        let own = rows.div_ceil(members).max(LEAST_OWN_ROWS).next_multiple_of(tile_rows);
+        let block = item_rows.min(own).min(rows).max(1);
+        let blocks = rows.div_ceil(block);
+        Self { block, blocks, owners: if shards > 1 { 1 } else { blocks.min(members).max(1) } }
+    }
+
+    /// As products of so deep rows have them.
+    pub(crate) fn of<E: Arithmetic>(rows: usize, depth: usize, members: usize, shards: usize) -> Self {
+        Self::new(rows, (E::TILE_ROWS, E::item_rows(depth)), members, shards)
+    }
+
+    pub(crate) fn owner(&self, row: usize) -> usize {
+        row / self.block % self.owners
+    }
+}
+
 /// How a product is cut into items, in every shard. Who has done its own queue helps others.
 ///
 /// ```text
@@ -57,18 +85,16 @@ const ITEMS_PER_MEMBER: usize = 6;
 const LEAST_OWN_ROWS: usize = 128;
 
 impl Cut {
-    /// `panels` and `members` of one shard; items begin at multiples of `tile_rows`, which divides `item_rows`.
-    fn new(rows: usize, (tile_rows, item_rows): (usize, usize), panels: usize, members: usize, shards: usize) -> Self {
-        let own_rows = rows.div_ceil(members).max(LEAST_OWN_ROWS).next_multiple_of(tile_rows);
-        let row_block = item_rows.min(own_rows).min(rows).max(1);
-        let row_blocks = rows.div_ceil(row_block);
+    /// `panels` and `members` of one shard.
+    fn new(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+        let &OwnRows { block: row_block, blocks: row_blocks, owners } = own;
         let wanted = (members * ITEMS_PER_MEMBER).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
         let queues = match row_blocks {
             _ if shards > 1 => 1,
             1 => members.max(1),
-            _ => row_blocks.min(members),
+            _ => owners,
         };
         Self { row_block, panel_block, row_blocks, queues }
     }
@@ -105,7 +131,8 @@ impl<E: Arithmetic> Gemm<'_, E> {
     pub(crate) fn cut(&self, members: usize) -> Cut {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
-        Cut::new(self.x.len(), (E::TILE_ROWS, E::item_rows(depth)), panels, members, self.weights.len())
+        let shards = self.weights.len();
+        Cut::new(&OwnRows::of::<E>(self.x.len(), depth, members, shards), panels, members, shards)
     }
 
     pub(crate) fn items(&self, cut: &Cut, shard: usize, queue: usize) -> usize {
@@ -250,7 +277,7 @@ mod tests {
                 [((12, 12), 1), ((12, 96), 2), ((32, 256), 3), ((32, 256), 24), ((32, 512), 40), ((12, 96), 130)]
             {
                 for shards in [1, 2] {
-                    let cut = Cut::new(rows, tiles, panels, members, shards);
+                    let cut = Cut::new(&OwnRows::new(rows, tiles, members, shards), panels, members, shards);
                     assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
                     assert!(cut.row_blocks == 1 || cut.row_block.is_multiple_of(tiles.0));
                     assert!(cut.panel_block.is_multiple_of(2) && cut.queues <= members);

@@ -140,6 +140,7 @@ pub(crate) trait Lanes: Copy {
 
     /// Asks for a cache line; any address will do.
     fn prefetch(p: *const u8);
+    fn prefetch_second_level(p: *const u8);
 
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;

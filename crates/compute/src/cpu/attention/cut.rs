@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::BLOCK_TOKENS;
 use crate::cpu::batch::Batch;
+use crate::cpu::gemm::OwnRows;
 use crate::cpu::shards::Shards;
 
 /// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head of every shard.
@@ -17,6 +18,8 @@ pub(crate) struct AttentionCut {
     block_rows: usize,
     partial_blocks: usize,
     items: Vec<ItemRows>,
+    /// Of each owner of rows.
+    queues: Vec<Range<usize>>,
     folds: Vec<ItemRows>,
 }
 
@@ -34,11 +37,17 @@ pub(crate) struct ItemRows {
 impl AttentionCut {
     pub(crate) fn new(shards: &Shards, block_rows: usize, partial_blocks: usize) -> Self {
         let &Shards { kv_heads, .. } = shards;
-        Self { kv_heads, group: shards.group(), block_rows, partial_blocks, items: Vec::new(), folds: Vec::new() }
+        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
+        Self { kv_heads, group: shards.group(), block_rows, partial_blocks, items, queues, folds }
     }
 
     pub(crate) fn items(&self) -> &[ItemRows] {
         &self.items
+    }
+
+    /// Items whose rows belong to one member, for every member that has some.
+    pub(crate) fn queues(&self) -> &[Range<usize>] {
+        &self.queues
     }
 
     /// What to fold when all items are done.
@@ -47,7 +56,7 @@ impl AttentionCut {
     }
 
     /// For `members` of each shard.
-    pub(crate) fn cut(&mut self, batch: &Batch, members: usize) {
+    pub(crate) fn cut(&mut self, batch: &Batch, members: usize, own: &OwnRows) {
         self.items.clear();
         self.folds.clear();
         for (segment, rows) in batch.segments.iter().enumerate() {
@@ -62,8 +71,17 @@ impl AttentionCut {
         if self.items.len() * self.kv_heads < members {
             self.split(members);
         }
+        let group = self.group;
+        let owner = |item: &ItemRows| own.owner(batch.segments[item.segment].rows.start + item.rows.start / group);
         // Long ones first: the phase ends when the last item does.
-        self.items.sort_unstable_by_key(|item| Reverse((item.blocks.len(), item.rows.end, item.blocks.end)));
+        self.items
+            .sort_unstable_by_key(|item| (owner(item), Reverse((item.blocks.len(), item.rows.end, item.blocks.end))));
+        self.queues.clear();
+        for wanted in 0..own.owners {
+            let first = self.queues.last().map_or(0, |queue| queue.end);
+            let end = self.items.partition_point(|item| owner(item) <= wanted);
+            self.queues.push(first..end);
+        }
     }
 
     /// Fewer items than members: long decoding sequences are cut along their tokens. Blocks do not depend on each other
@@ -104,9 +122,9 @@ mod tests {
         let mut batch = Batch::default();
         batch.segments.extend(segments);
         let (kv_heads, group, block_rows) = (2, 3, 24);
-        let (items, folds) = (Vec::new(), Vec::new());
-        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, folds };
-        cut.cut(&batch, members);
+        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds };
+        cut.cut(&batch, members, &OwnRows::of::<f32>(first_row, 64, members, 1));
         let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
         (items.collect(), cut.folds.len())
     }
@@ -121,5 +139,30 @@ mod tests {
         // More blocks than partial results: whole.
         assert_eq!(cut(8, &[(5000, 1)]), (vec![(0, 3, 0..20)], 0));
         assert_eq!(cut(64, &[(100, 1), (600, 2)]), (vec![(1, 6, 0..3), (0, 3, 0..1)], 0));
+    }
+
+    #[test]
+    fn a_members_own_rows_are_in_its_queue() {
+        let mut batch = Batch::default();
+        let segments = [(0..40, 100), (40..600, 0)];
+        batch.segments.extend(segments.map(|(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 }));
+        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
+        let (kv_heads, group, block_rows) = (2, 3, 24);
+        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds };
+        for members in [1, 2, 3] {
+            let own = OwnRows::of::<f32>(600, 64, members, 1);
+            cut.cut(&batch, members, &own);
+            assert_eq!((cut.queues.len(), cut.queues[0].start), (members, 0));
+            assert_eq!(cut.queues[members - 1].end, cut.items.len());
+            for (queue, items) in cut.queues.iter().enumerate() {
+                assert!(queue == 0 || cut.queues[queue - 1].end == items.start);
+                assert!(
+                    !items.is_empty() && cut.items[items.clone()].is_sorted_by_key(|item| Reverse(item.blocks.len()))
+                );
+                for item in &cut.items[items.clone()] {
+                    assert_eq!(own.owner(batch.segments[item.segment].rows.start + item.rows.start / group), queue);
+                }
+            }
+        }
     }
 }

@@ -216,14 +216,25 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         };
         // SAFETY: this member's own.
         let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
-        let (items, folds) = (self.attention.items(), self.attention.folds());
-        member.each_of_shards(
-            |_| items.len() * kv_heads,
-            |shard, item| {
-                let rows = &items[item / kv_heads];
-                self.isa.run(attention(shard).item(self.batch, rows, item % kv_heads, scratch));
-            },
-        )?;
+        let (items, queues) = (self.attention.items(), self.attention.queues());
+        let until_next = self.shard_members.div_ceil(queues.len().max(1));
+        let mut attend = |shard: usize, item: usize| {
+            let (attention, next) = (attention(shard), item + until_next);
+            let now = attention.item(self.batch, &items[item / kv_heads], item % kv_heads, scratch);
+            self.isa.run(match items.get(next / kv_heads) {
+                Some(rows) => now.before(&attention, self.batch, rows, next % kv_heads),
+                None => now,
+            });
+        };
+        if self.shards.count > 1 {
+            member.each_of_shards(|_| items.len() * kv_heads, attend)?;
+        } else {
+            let of_queue = |queue: usize| queues[queue].len() * kv_heads;
+            member.each_of_queues(queues.len(), of_queue, |queue, item| {
+                attend(0, queues[queue].start * kv_heads + item);
+            })?;
+        }
+        let folds = self.attention.folds();
         member.each_of_shards(
             |_| folds.len() * kv_heads,
             |shard, item| {

@@ -199,6 +199,11 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch_second_level(p: *const u8) {
+        avx2!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+
+    #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         avx2!(run(kernel))
     }

@@ -179,6 +179,11 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
+    fn prefetch_second_level(p: *const u8) {
+        avx512!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+
+    #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         if TILES { avx512!(run_with_tiles(kernel)) } else { avx512!(run(kernel)) }
     }

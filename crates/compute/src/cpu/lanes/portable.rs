@@ -176,6 +176,9 @@ impl Lanes for Portable {
     fn prefetch(_p: *const u8) {}
 
     #[inline(always)]
+    fn prefetch_second_level(_p: *const u8) {}
+
+    #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         run(kernel)
     }
