@@ -8,7 +8,6 @@ mod section;
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use serde::Serialize;
 use tokio::task::block_in_place;
@@ -22,7 +21,7 @@ use crate::options::{MicroOptions, MicroPart};
 
 pub(crate) async fn micro(options: &MicroOptions) -> Result<(), BenchError> {
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
-    let cores = available_parallelism().map_or(1, Into::into);
+    let cores = baton_compute::cores();
     let threads = options.threads.map_or(cores, |threads| threads as usize);
     let progress = Progress::default();
     progress.say("getting ready");

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::net::{Ipv4Addr, TcpListener};
 
-use baton_compute::{Ceilings, Isa};
+use baton_compute::{Ceilings, Isa, cores, quota};
 use baton_model::bundled_names;
 
 use crate::config::DEFAULT_PORT;
@@ -34,7 +34,9 @@ fn processor() -> Result<(), Failure> {
     let chosen = Isa::choose(None).map_err(Failure::user)?;
     let others: Vec<_> = Isa::available().into_iter().filter(|isa| *isa != chosen).map(|isa| isa.to_string()).collect();
     line("CPU", machine::cpu_name().unwrap_or_else(|| "unknown".into()));
-    line("cores", format!("{}, so --threads {0} with one engine", machine::cores()));
+    let (cores, threads) = (cores(), quota());
+    let of_threads = if threads > cores { format!(" with {threads} hardware threads") } else { String::new() };
+    line("cores", format!("{cores}{of_threads}, so --threads {cores} with one engine"));
     line("features", machine::cpu_features(&INTERESTING_FEATURES).join(" "));
     line("kernels", format!("{chosen} (also: {})", others.join(", ")));
     Ok(())
@@ -48,7 +50,7 @@ fn memory() {
 
 /// What no kernel can exceed, with all cores.
 fn ceilings() -> Result<(), Failure> {
-    let mut ceilings = Ceilings::new(machine::cores(), None, MEASURED_BYTES).map_err(Failure::ours)?;
+    let mut ceilings = Ceilings::new(cores(), None, MEASURED_BYTES).map_err(Failure::ours)?;
     let (mut gflops, mut tile_gflops, mut gbytes_per_s) = (0f64, 0f64, 0f64);
     for _ in 0..MEASUREMENTS {
         gflops = gflops.max(ceilings.fma_gflops().map_err(Failure::ours)?);

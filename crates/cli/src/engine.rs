@@ -53,7 +53,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     let located = Located::find(model)?;
     announcer.progress(0.0, "opening the model");
     let model = Arc::new(located.model()?);
-    let machine = Machine { cores: machine::cores(), memory: machine::memory() };
+    let machine = Machine { cores: baton_compute::cores(), memory: machine::memory() };
     let size = engine_size(&args.options, &model.spec, machine, 1)?;
     let options = CpuOptions {
         threads: size.threads,

@@ -1,21 +1,17 @@
 //! What this machine has.
 
 use std::fs;
-use std::num::NonZero;
-use std::thread;
+
+use baton_compute::{HardwareThreads, quota};
 
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;
 
-/// Cores this process may use.
-pub(crate) fn cores() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// The same, by their numbers. `None` where /proc does not say.
-pub(crate) fn cpus() -> Option<CpuList> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
+/// What `wanted` compute threads may be given as their own, cores before their second threads. `None` where there is too little,
+/// or where this process may not keep all of it busy: then it is shared with others that we know nothing of.
+pub(crate) fn cpus(wanted: usize) -> Option<CpuList> {
+    let threads = HardwareThreads::allowed().filter(|threads| threads.count() == quota())?;
+    CpuList::of(threads.for_compute(wanted)?.to_vec())
 }
 
 /// Memory of the machine, or of the container where that is less. `None` where /proc does not say.

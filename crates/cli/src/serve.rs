@@ -46,7 +46,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     let own = OwnEngines {
         model,
         decoder,
-        machine: Machine { cores: machine::cores(), memory: machine::memory() },
+        machine: Machine { cores: baton_compute::cores(), memory: machine::memory() },
         number: places.iter().filter(|place| matches!(place, Place::Here(_))).count(),
         mock,
         auth: !secret.is_none(),
@@ -139,9 +139,7 @@ impl OwnEngines {
             return Ok(Some(CoreClaims::hold(named)));
         }
         let wanted = self.number * self.size_with(None)?.threads;
-        // More cores than this process may keep busy are shared with others that we know nothing of.
-        let all = machine::cpus().filter(|all| all.len() >= wanted && all.len() == self.machine.cores);
-        let Some(all) = all else { return Ok(None) };
+        let Some(all) = machine::cpus(wanted) else { return Ok(None) };
         let claims = CoreClaims::take(&all, wanted);
         if claims.is_none() {
             screen.print("another deployment has cores of its own here: threads run wherever the system puts them\n");

@@ -51,6 +51,7 @@ use baton_model::{DecoderSpec, Model, Part, TensorView};
 use half::bf16;
 
 pub use self::isa::Isa;
+pub(crate) use self::pinning::allowed_cpus;
 pub use self::storage::{KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use self::weights::Progress;
 

@@ -5,6 +5,7 @@
 mod backend;
 mod ceilings;
 mod cpu;
+mod hardware;
 pub mod measure;
 mod plan;
 mod sample;
@@ -12,5 +13,6 @@ mod sample;
 pub use backend::{Backend, BackendSpec, ComputeError, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
 pub use ceilings::Ceilings;
 pub use cpu::{CpuBackend, CpuOptions, Isa, KvDtype, Products, Progress, StorageDtype, WeightForm, kv_layout};
+pub use hardware::{HardwareThreads, cores, quota};
 pub use plan::{InputToken, LayerHook, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};

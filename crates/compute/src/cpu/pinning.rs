@@ -22,6 +22,17 @@ pub(crate) fn pin(thread: libc::pthread_t, cpu: usize) -> Result<(), ComputeErro
     if error == 0 { Ok(()) } else { Err(refused(std::io::Error::from_raw_os_error(error))) }
 }
 
+/// Where this thread may run, ascending; `None` where the system has more than fit into its answer.
+pub(crate) fn allowed_cpus() -> Option<Vec<usize>> {
+    // SAFETY: a set of bits, all zero, which the call fills in.
+    let cpus = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        (libc::sched_getaffinity(0, size_of_val(&cpus), &raw mut cpus) == 0).then_some(cpus)
+    }?;
+    // SAFETY: bits of the set.
+    Some((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &cpus) }).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,7 +42,9 @@ mod tests {
         std::thread::spawn(|| {
             // SAFETY: tells a number.
             let here = unsafe { libc::sched_getcpu() } as usize;
+            assert!(allowed_cpus().unwrap().contains(&here));
             pin_this_thread(here).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [here]);
             for _ in 0..100 {
                 std::thread::yield_now();
                 // SAFETY: tells a number.
