@@ -25,7 +25,7 @@ use self::few_rows::few_rows;
 use self::many_rows::many_rows;
 use self::product::FEW_ROWS;
 pub(crate) use self::product::{PagedProduct, PairsProduct, Passing};
-pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
+pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index, tile_stride};
 pub(crate) use self::vectors::{BlockProduct, Fold, WideColumns};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
@@ -40,7 +40,7 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
 pub(crate) const SLICE_BLOCKS: usize = 64;
-/// So many blocks of two panels can stay in a first-level cache of 48 KiB while rows pass by.
+/// So many blocks of two panels stay in a first-level cache of 48 KiB, or most of them do, while rows pass by.
 const NEAR_BLOCKS: usize = 24;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;

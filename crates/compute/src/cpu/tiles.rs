@@ -107,7 +107,7 @@ pub(crate) struct Operands {
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) passing: Passing,
-    /// Asked for by 2 × 2 tiles on the way: 256 bytes per block, `ahead_bytes` apart.
+    /// Asked for by 2 × 2 tiles on the way, unless what is on the right passes: 256 bytes per block, `ahead_bytes` apart.
     pub(crate) ahead: *const bf16,
     pub(crate) ahead_bytes: usize,
 }
@@ -213,7 +213,7 @@ pub(crate) unsafe fn store<const T: usize>(c: *mut f32) {
 /// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
 /// not stay near.
 macro_rules! two_by_two {
-    ($operands:expr, $load_left:literal, $load_right:literal) => {{
+    ($operands:expr, $load_left:literal, $load_right:literal, [$($line:literal)*], [$($other_line:literal)*]) => {{
         let operands: &Operands = $operands;
         asm!(
             "2:",
@@ -221,12 +221,10 @@ macro_rules! two_by_two {
             concat!($load_right, " tmm6, [{b} + {pair}]"),
             "tdpbf16ps tmm0, tmm4, tmm6",
             concat!($load_left, " tmm5, [{a_below} + {row}]"),
-            "prefetcht1 [{ahead}]",
-            "prefetcht1 [{ahead} + 64]",
+            $(concat!("prefetcht1 [{ahead} + ", $line, "]"),)*
             "tdpbf16ps tmm2, tmm5, tmm6",
             concat!($load_right, " tmm7, [{b_right} + {pair}]"),
-            "prefetcht1 [{ahead} + 128]",
-            "prefetcht1 [{ahead} + 192]",
+            $(concat!("prefetcht1 [{ahead} + ", $other_line, "]"),)*
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tdpbf16ps tmm3, tmm5, tmm7",
             "add {ahead}, {ahead_bytes}",
@@ -263,9 +261,9 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
     unsafe {
         match (ROWS, COLUMNS) {
             (2, 2) => match operands.passing {
-                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd"),
-                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd"),
-                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1"),
+                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd", [0 64], [128 192]),
+                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64], [128 192]),
+                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1", [], []),
             },
             (1, 2) => asm!(
                 "2:",

@@ -8,6 +8,9 @@ use crate::cpu::batch::Batch;
 use crate::cpu::gemm::OwnRows;
 use crate::cpu::shards::Shards;
 
+/// A member that has queues of its own has so many of the longest items to do, at least.
+const ITEMS_PER_MEMBER: usize = 4;
+
 /// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head of every shard.
 pub(crate) struct AttentionCut {
     /// Of one shard.
@@ -45,7 +48,7 @@ impl AttentionCut {
         &self.items
     }
 
-    /// Items whose rows belong to one member, for every member that has some.
+    /// Items whose rows belong to one member, for each that has rows; or all items.
     pub(crate) fn queues(&self) -> &[Range<usize>] {
         &self.queues
     }
@@ -71,13 +74,20 @@ impl AttentionCut {
         if self.items.len() * self.kv_heads < members {
             self.split(members);
         }
+        // The phase ends when the last item does: where one is much of it, it must not wait until a queue's turn comes.
+        let all: usize = self.items.iter().map(|item| item.blocks.len()).sum();
+        let longest = self.items.iter().map(|item| item.blocks.len()).max().unwrap_or(0);
+        let queues = if longest * members * ITEMS_PER_MEMBER > all { 1 } else { own.owners };
         let group = self.group;
-        let owner = |item: &ItemRows| own.owner(batch.segments[item.segment].rows.start + item.rows.start / group);
-        // Long ones first: the phase ends when the last item does.
+        let owner = |item: &ItemRows| match queues {
+            1 => 0,
+            _ => own.owner(batch.segments[item.segment].rows.start + item.rows.start / group),
+        };
+        // Long ones first.
         self.items
             .sort_unstable_by_key(|item| (owner(item), Reverse((item.blocks.len(), item.rows.end, item.blocks.end))));
         self.queues.clear();
-        for wanted in 0..own.owners {
+        for wanted in 0..queues {
             let first = self.queues.last().map_or(0, |queue| queue.end);
             let end = self.items.partition_point(|item| owner(item) <= wanted);
             self.queues.push(first..end);
@@ -112,6 +122,12 @@ mod tests {
     use super::*;
     use crate::cpu::batch::SegmentRows;
 
+    fn empty() -> AttentionCut {
+        let (kv_heads, group, block_rows) = (2, 3, 24);
+        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
+        AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds }
+    }
+
     /// (first position, tokens) of each segment → (segment, rows, blocks) of each item, and the folds.
     fn cut(members: usize, segments: &[(usize, usize)]) -> (Vec<(usize, usize, Range<usize>)>, usize) {
         let mut first_row = 0;
@@ -121,9 +137,7 @@ mod tests {
         });
         let mut batch = Batch::default();
         batch.segments.extend(segments);
-        let (kv_heads, group, block_rows) = (2, 3, 24);
-        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds };
+        let mut cut = empty();
         cut.cut(&batch, members, &OwnRows::of::<f32>(first_row, 64, members, 1));
         let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
         (items.collect(), cut.folds.len())
@@ -146,9 +160,7 @@ mod tests {
         let mut batch = Batch::default();
         let segments = [(0..40, 100), (40..600, 0)];
         batch.segments.extend(segments.map(|(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 }));
-        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
-        let (kv_heads, group, block_rows) = (2, 3, 24);
-        let mut cut = AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds };
+        let mut cut = empty();
         for members in [1, 2, 3] {
             let own = OwnRows::of::<f32>(600, 64, members, 1);
             cut.cut(&batch, members, &own);
@@ -160,9 +172,19 @@ mod tests {
                     !items.is_empty() && cut.items[items.clone()].is_sorted_by_key(|item| Reverse(item.blocks.len()))
                 );
                 for item in &cut.items[items.clone()] {
-                    assert_eq!(own.owner(batch.segments[item.segment].rows.start + item.rows.start / group), queue);
+                    assert_eq!(own.owner(batch.segments[item.segment].rows.start + item.rows.start / 3), queue);
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_long_item_does_not_wait_for_its_queue() {
+        let mut batch = Batch::default();
+        let segments = [(0..1, 16_000), (1..600, 0)];
+        batch.segments.extend(segments.map(|(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 }));
+        let mut cut = empty();
+        cut.cut(&batch, 4, &OwnRows::of::<f32>(600, 64, 4, 1));
+        assert_eq!((cut.queues.len(), cut.queues[0].clone(), cut.items[0].segment), (1, 0..cut.items.len(), 0));
     }
 }

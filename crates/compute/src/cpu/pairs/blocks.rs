@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, blocks_apart};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::vectors::{Add, BlockProduct, WIDE_PANELS, WideColumns};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::cpu::compact::Reader;
@@ -32,7 +32,7 @@ pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
                 pairs: PAIRS,
                 // SAFETY: inside the rows.
                 a: unsafe { left.add(block * TILE) },
-                a_tile_stride: blocks_apart(blocks) * TILE,
+                a_tile_stride: tile_stride(blocks),
                 c: packed.sums_of(rows, WIDE_PANELS).as_mut_ptr(),
                 c_stride: SUMS_STRIDE,
                 begins: block == 0,

@@ -4,7 +4,7 @@ use half::bf16;
 
 use super::product::{PairsProduct, Passing};
 use super::sums::Sums;
-use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, blocks_apart};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::cpu::compact::Compact;
 use crate::cpu::gemm::GemmItem;
@@ -30,7 +30,7 @@ pub(super) fn few_rows<L: Lanes>(
             panels: panels.len(),
             pairs: blocks * BLOCK_DEPTH / 2,
             a: left,
-            a_tile_stride: blocks_apart(blocks) * TILE,
+            a_tile_stride: tile_stride(blocks),
             b: room,
             b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
             b_panel_stride: STREAM_BLOCKS * TILE,

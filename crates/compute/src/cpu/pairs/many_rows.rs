@@ -1,12 +1,14 @@
 //! Many rows: all of an item's pass by one pair of panels after the other.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::passes::{Pass, Passes};
 use super::product::{AHEAD, PairsProduct, Passing};
 use super::sums::Sums;
-use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
-use super::{NEAR_BLOCKS, PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
+use super::{NEAR_BLOCKS, PRODUCT_PANELS, PRODUCT_ROWS, SLICE_BLOCKS, SLICED_PANELS};
 use crate::cpu::compact::{Compact, Reader};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -39,7 +41,8 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         };
         half = 1 - half;
         expanding = Expanding::of_next(&passes, compact, packed, half);
-        let next = passes.clone().next().map_or((item.panels.end, 0), |pass| (pass.panels.start, pass.blocks.start));
+        let next = passes.clone().next().map(|pass| (pass.panels.start, pass.blocks));
+        let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(SLICE_BLOCKS)));
         for product in 0..products {
             let row = product * PRODUCT_ROWS;
             // Tiles are stored when what lies in the first place has been finished.
@@ -47,8 +50,9 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
             let sums = Sums { rows, panels: pass.panels.clone(), c: packed.sums(place) };
             // SAFETY: `left` has all blocks of whole tiles of rows.
-            let a = unsafe { left.add(tile_index(row, 0, blocks_apart(blocks))) };
-            let meanwhile = Meanwhile { before, expanding: expanding.as_mut(), next, passing, product, products };
+            let a = unsafe { left.add(row / TILE_ROWS * tile_stride(blocks)) };
+            let meanwhile =
+                Meanwhile { before, expanding: expanding.as_mut(), next: &next, passing, product, products };
             before = multiply::<L>(item, a, &right, sums, &pass, meanwhile);
         }
     }
@@ -102,8 +106,8 @@ struct Meanwhile<'a, 'e> {
     /// Sums to be finished.
     before: Option<Sums>,
     expanding: Option<&'a mut Expanding<'e>>,
-    /// Panel and block that the next pass begins with, or the next item.
-    next: (usize, usize),
+    /// First panel, and blocks, of the next pass, or of the next item's first one.
+    next: &'a (usize, Range<usize>),
     passing: Passing,
     /// Of so many that share the expanding.
     product: usize,
@@ -123,8 +127,8 @@ impl Meanwhile<'_, '_> {
     }
 }
 
-/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or, where there is much to do
-/// beside the tiles, by the next product.
+/// One product over some blocks of k. Its sums are finished behind the last ones: at once, or by the next product while its
+/// tiles are multiplied.
 #[inline(always)]
 fn multiply<L: Lanes>(
     item: &GemmItem<'_, bf16>,
@@ -139,18 +143,18 @@ fn multiply<L: Lanes>(
     let (panels, blocks) = (&pass.panels, &pass.blocks);
     let is_last = blocks.end == all_blocks;
     let rows = sums.rows.len();
-    // While the first rows pass by, what comes next is asked for, in equal parts.
+    // While the first rows pass by, what comes next is asked for, in equal parts; where it is longer, not all of it.
     let (of_pair, part) = (meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
-    let (panel, block) = (meanwhile.next.0 + of_pair, meanwhile.next.1);
+    let (panel, asked) = (meanwhile.next.0 + of_pair, &meanwhile.next.1);
     let ahead = (matrix.compact().is_none() && of_pair < PRODUCT_PANELS && panel < matrix.panels())
-        .then(|| matrix.panel(panel).wrapping_add(block * TILE + part * blocks.len() * AHEAD));
+        .then(|| matrix.panel(panel).wrapping_add(asked.start * TILE + part * asked.len() * AHEAD));
     let of_blocks = PairsProduct {
         rows,
         panels: panels.len(),
         pairs: blocks.len() * BLOCK_DEPTH / 2,
         // SAFETY: inside the rows.
         a: unsafe { left.add(blocks.start * TILE) },
-        a_tile_stride: blocks_apart(all_blocks) * TILE,
+        a_tile_stride: tile_stride(all_blocks),
         b: right.b,
         b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
         b_panel_stride: right.panel_stride,

@@ -21,7 +21,7 @@ pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
 /// Blocks from 16 rows of so many to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
 /// multiple of 128 KiB apart, the slices of all of them would share the same sets of a second-level cache and drive each other
-/// out. So it is 9 KiB beyond a multiple of 16:
+/// out. So it is 9 KiB beyond a multiple of 16 KiB:
 ///
 /// ```text
 ///   sets       0 .................. 128 KiB
@@ -34,6 +34,12 @@ pub(crate) fn blocks_apart(blocks: usize) -> usize {
     const STEP: usize = 16;
     const BEYOND: usize = 9;
     if blocks <= SLICE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
+}
+
+/// Elements from 16 rows of so many blocks to the next 16.
+#[inline(always)]
+pub(crate) fn tile_stride(blocks: usize) -> usize {
+    blocks_apart(blocks) * TILE
 }
 
 /// Where (row, k) lies in rows that are so many blocks apart.
@@ -58,10 +64,11 @@ pub(crate) struct TileRows {
 impl Packed for TileRows {
     fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
+        let blocks_apart = blocks_apart(depth.div_ceil(BLOCK_DEPTH));
         let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, SLICE_BLOCKS);
         Ok(Self {
-            rows: Buffer::new(rows * blocks_apart(depth.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH)?,
-            blocks_apart: blocks_apart(depth.div_ceil(BLOCK_DEPTH)),
+            rows: Buffer::new(rows * blocks_apart * BLOCK_DEPTH)?,
+            blocks_apart,
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
             expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,

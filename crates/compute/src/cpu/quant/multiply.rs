@@ -17,7 +17,7 @@ use super::row_sums::row_sums;
 use super::{integers, superblock};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{TILE, TILE_ROWS, blocks_apart};
+use crate::cpu::pairs::{TILE, TILE_ROWS, tile_stride};
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
@@ -91,7 +91,7 @@ pub(crate) fn multiply<L: Lanes>(
                     rows,
                     blocks: slice.len(),
                     a,
-                    a_tile_stride: blocks_apart(blocks) * TILE,
+                    a_tile_stride: tile_stride(blocks),
                     format,
                     cells: cells.cell(first + panel, slice.start),
                     codes,
@@ -130,7 +130,7 @@ fn in_blocks<L: Lanes, const P: usize>(
         rows,
         blocks,
         a: left,
-        a_tile_stride: blocks_apart(blocks) * TILE,
+        a_tile_stride: tile_stride(blocks),
         panels,
         sums: buffers.block_sums.as_slice().as_ptr(),
         sums_tile_stride: blocks * TILE_ROWS,

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, blocks_apart};
+use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, tile_stride};
 
 const PAIRS: usize = TILE / TILE_ROWS / 2;
 
@@ -41,7 +41,7 @@ pub(super) unsafe fn row_sums<L: Lanes, const PARTS: usize>(
             panels: 1,
             pairs: PAIRS,
             // SAFETY: the caller's promise.
-            a: unsafe { left.add((row_tile * blocks_apart(blocks) + block) * TILE) },
+            a: unsafe { left.add(row_tile * tile_stride(blocks) + block * TILE) },
             a_tile_stride: 0,
             b: ones.as_ptr(),
             b_pair_stride: 2 * LANES,

@@ -61,12 +61,14 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
-/// Deeper than one slice of a product, which is 2048: into the gates, and out of them.
-pub(super) fn deep_specs() -> [DecoderSpec; 2] {
+/// Deeper than one slice of a product, which is 2048: into the gates, and so many of them that their sums wait in several
+/// groups; out of them; and out of the heads.
+pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };
     [
-        DecoderSpec { hidden: 2090, ffn: 80, vocab: 40, ..narrow.clone() },
-        DecoderSpec { hidden: 80, ffn: 4200, vocab: 40, ..narrow },
+        DecoderSpec { hidden: 2090, ffn: 1600, vocab: 40, ..narrow.clone() },
+        DecoderSpec { hidden: 80, ffn: 4200, vocab: 40, ..narrow.clone() },
+        DecoderSpec { hidden: 80, ffn: 80, vocab: 40, heads: 66, kv_heads: 3, ..narrow },
     ]
 }
 

@@ -9,7 +9,7 @@ use super::few_rows::FewRows;
 use super::scale::Scale;
 use super::{SUPER_DEPTH, Superblocks};
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, blocks_apart, tile_index};
+use crate::cpu::pairs::{PairsProduct, Passing, TILE, TILE_ROWS, tile_stride};
 use crate::cpu::quant::buffers::QuantBuffers;
 use crate::cpu::quant::cells::Cells;
 use crate::cpu::quant::multiply::{PANELS, SLICE_BLOCKS, widen};
@@ -123,14 +123,13 @@ fn many_rows<L: Lanes, const P: usize>(left: Left, panels: [Panel; P], buffers: 
         for row in (0..left.rows).step_by(PRODUCT_ROWS) {
             let rows = PRODUCT_ROWS.min(left.rows - row);
             let block = row / TILE_ROWS * left.blocks + number * SUPER_TILES;
-            let depth = number * SUPER_DEPTH;
             L::call(PairsProduct {
                 rows,
                 panels: P,
                 pairs: SUPER_DEPTH / 2,
                 // SAFETY: whole tiles of rows with all blocks.
-                a: unsafe { left.tiles.add(tile_index(row, depth, blocks_apart(left.blocks))) },
-                a_tile_stride: blocks_apart(left.blocks) * TILE,
+                a: unsafe { left.tiles.add(row / TILE_ROWS * tile_stride(left.blocks) + number * SUPER_TILES * TILE) },
+                a_tile_stride: tile_stride(left.blocks),
                 b: tiles,
                 b_pair_stride: 2 * LANES,
                 b_panel_stride: SUPER_TILES * TILE,
