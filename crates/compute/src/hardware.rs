@@ -43,10 +43,6 @@ impl HardwareThreads {
         self.ids.len()
     }
 
-    pub fn cores(&self) -> usize {
-        self.cores
-    }
-
     /// What `wanted` compute threads may choose from: one hardware thread of each core, or all of them where these are too few.
     /// `None` where all are too few, too.
     pub fn for_compute(&self, wanted: usize) -> Option<&[usize]> {
@@ -102,7 +98,7 @@ mod tests {
     #[test]
     fn this_machine_has_some() {
         let threads = HardwareThreads::allowed().unwrap();
-        assert!((1..=threads.count()).contains(&threads.cores()) && quota() <= threads.count());
+        assert!((1..=threads.count()).contains(&threads.cores) && quota() <= threads.count());
         assert!((1..=quota()).contains(&cores()));
     }
 }

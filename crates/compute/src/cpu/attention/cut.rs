@@ -128,15 +128,21 @@ mod tests {
         AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds }
     }
 
+    /// Rows and first position of each segment.
+    fn batch(segments: impl IntoIterator<Item = (Range<usize>, usize)>) -> Batch {
+        let mut batch = Batch::default();
+        let of_rows = |(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 };
+        batch.segments.extend(segments.into_iter().map(of_rows));
+        batch
+    }
+
     /// (first position, tokens) of each segment → (segment, rows, blocks) of each item, and the folds.
     fn cut(members: usize, segments: &[(usize, usize)]) -> (Vec<(usize, usize, Range<usize>)>, usize) {
         let mut first_row = 0;
-        let segments = segments.iter().map(|&(first_position, tokens)| {
+        let batch = batch(segments.iter().map(|&(first_position, tokens)| {
             first_row += tokens;
-            SegmentRows { rows: first_row - tokens..first_row, first_position, pages: 0..0 }
-        });
-        let mut batch = Batch::default();
-        batch.segments.extend(segments);
+            (first_row - tokens..first_row, first_position)
+        }));
         let mut cut = empty();
         cut.cut(&batch, members, &OwnRows::of::<f32>(first_row, 64, members, 1));
         let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
@@ -157,9 +163,7 @@ mod tests {
 
     #[test]
     fn a_members_own_rows_are_in_its_queue() {
-        let mut batch = Batch::default();
-        let segments = [(0..40, 100), (40..600, 0)];
-        batch.segments.extend(segments.map(|(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 }));
+        let batch = batch([(0..40, 100), (40..600, 0)]);
         let mut cut = empty();
         for members in [1, 2, 3] {
             let own = OwnRows::of::<f32>(600, 64, members, 1);
@@ -180,9 +184,7 @@ mod tests {
 
     #[test]
     fn a_long_item_does_not_wait_for_its_queue() {
-        let mut batch = Batch::default();
-        let segments = [(0..1, 16_000), (1..600, 0)];
-        batch.segments.extend(segments.map(|(rows, first_position)| SegmentRows { rows, first_position, pages: 0..0 }));
+        let batch = batch([(0..1, 16_000), (1..600, 0)]);
         let mut cut = empty();
         cut.cut(&batch, 4, &OwnRows::of::<f32>(600, 64, 4, 1));
         assert_eq!((cut.queues.len(), cut.queues[0].clone(), cut.items[0].segment), (1, 0..cut.items.len(), 0));
