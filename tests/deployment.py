@@ -1,4 +1,5 @@
-"""A real `baton serve`, or a single `baton engine`, started and stopped by tests."""
+"""A real `baton serve`, or a single `baton engine`, started and stopped by tests; and waiting for what they do."""
+import itertools
 import json
 import os
 import signal
@@ -13,7 +14,27 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 BINARY = Path(os.environ.get("BATON_BIN", Path(__file__).parent.parent / "target/release/baton"))
-START_TIMEOUT_S = 60
+PATIENCE_S = 60
+TRY_FOR_S = 180
+
+
+def eventually(condition, what: str):
+    """Waits for what has to happen, on a machine that may be busy with something else, and gives what `condition` gave."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (met := condition()):
+        assert time.monotonic() < deadline, f"not in {PATIENCE_S} s: {what}"
+        time.sleep(0.01)
+    return met
+
+
+def tries():
+    """Numbers tries for a while. The clock goes on while a busy machine does something else: what is measured by it, or has
+    to meet something else in time, is right in one of them."""
+    began = time.monotonic()
+    for number in itertools.count():
+        yield number
+        if time.monotonic() - began > TRY_FOR_S:
+            return
 
 
 def free_port() -> int:
@@ -109,10 +130,10 @@ def running(tmp_path: Path, address: str, command: list[str], secret: str | None
         process = subprocess.Popen(whole, stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path, env=env)
     deployment = Deployment(process, address, log, secret)
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             assert process.poll() is None, f"{name} exited with {process.returncode}:\n{log.read_text()}"
-            assert time.monotonic() < deadline, f"not ready in {START_TIMEOUT_S} s:\n{log.read_text()}"
+            assert time.monotonic() < deadline, f"not ready in {PATIENCE_S} s:\n{log.read_text()}"
             try:
                 if deployment.call("/ready", timeout=2)[0] == 200:
                     break
@@ -123,10 +144,10 @@ def running(tmp_path: Path, address: str, command: list[str], secret: str | None
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(15)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise AssertionError(f"{name} did not stop within 15 s:\n{log.read_text()}") from None
+            raise AssertionError(f"{name} did not stop within {PATIENCE_S} s:\n{log.read_text()}") from None
 
 
 def refused(*command: str, secret: str = "of-the-tests") -> tuple[int, str]:

@@ -5,14 +5,13 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 import workload
-from deployment import engine, free_port, refused, router, serve
+from deployment import engine, eventually, free_port, refused, router, serve
 
 # So that every prompt has to be handed over.
 NO_CACHE = "--enable-prefix-cache=false"
@@ -31,13 +30,6 @@ def told(baton, requests: list[dict], seed=0) -> list:
 
 def by_engine(baton, name: str) -> dict[str, float]:
     return {sample.labels["engine"]: sample.value for sample in baton.samples(name)}
-
-
-def eventually(condition, what: str):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import serve
+from deployment import eventually, serve, tries
 
 PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
 SENT, SENT_EARLY = "baton_kv_bytes_sent_total", "baton_kv_bytes_sent_early_total"
@@ -21,13 +21,6 @@ def engine_metric(baton, name: str, engine: str) -> float:
     values = [s.value for s in baton.samples(name) if s.labels.get("engine") == engine]
     assert len(values) == 1, f"{name} of {engine}: {values}"
     return values[0]
-
-
-def eventually(condition, what: str, seconds: float = 30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.005)
 
 
 def completion(baton, **fields) -> dict:
@@ -107,7 +100,7 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victi
     prompts = workload.prompts(single.tokens)
     requests = workload.bodies(prompts)[6:16]
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
-    for _ in range(4):
+    for _ in tries():
         with serve(tmp_path) as pair:
             (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
             killer = when_busy(pair, sign, pid, signal.SIGKILL)
@@ -128,7 +121,7 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     # In small steps, so that the stop comes before all is sent.
     with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32") as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
-        for _ in range(4):
+        for _ in tries():
             stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
             answers = workload.run(pair.url, requests, concurrent=True)
             stop.join()
@@ -185,27 +178,32 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
     """After it was offered, before it is read; and it does not come back from the prefill engine's cache."""
     expected = completion(single, prompt=long_prompt)["choices"]
     pages, layers, last_page = 128, 6, (len(long_prompt) - 2) // 32
-    with serve(tmp_path, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
-        pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
-        kv = SharedKv(pids["prefill-0"], pages, layers)
-        answers = []
-        asking = threading.Thread(target=lambda: answers.append(completion(pair, prompt=long_prompt)["choices"]))
-        asking.start()
-        eventually(lambda: kv.is_written(0, 2), "the third page was begun")
-        with stopped(pids["decode-0"]):
-            eventually(lambda: kv.is_written(layers - 1, last_page), "the prompt was computed")
-            time.sleep(0.2)  # the last offers are made
-            kv.flip_a_bit(layers - 1, last_page - 1)
-        asking.join()
-        assert answers == [expected]
-        assert engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 1
-        assert engine_metric(pair, "baton_prefill_tokens_total", "decode-0") > 1, "it computed the damaged page itself"
+    for _ in tries():
+        with serve(tmp_path, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
+            pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
+            kv = SharedKv(pids["prefill-0"], pages, layers)
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(completion(pair, prompt=long_prompt)["choices"]))
+            asking.start()
+            eventually(lambda: kv.is_written(0, 2), "the third page was begun")
+            with stopped(pids["decode-0"]):
+                eventually(lambda: kv.is_written(layers - 1, last_page), "the prompt was computed")
+                time.sleep(1)  # the last offers are made
+                kv.flip_a_bit(layers - 1, last_page - 1)
+            asking.join()
+            assert answers == [expected]
+            if engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 0:
+                continue  # It had been read: on a busy machine the stop may come late.
+            assert engine_metric(pair, "baton_kv_checksum_failures_total", "decode-0") == 1
+            assert engine_metric(pair, "baton_prefill_tokens_total", "decode-0") > 1, "it computed the damaged page itself"
 
-        os.kill(pids["decode-0"], signal.SIGKILL)
-        eventually(lambda: engine_metric(pair, "baton_engine_up", "decode-0") == 0, "the decode engine died")
-        eventually(lambda: engine_metric(pair, "baton_engine_up", "decode-0") == 1, "the decode engine came back")
-        assert completion(pair, prompt=long_prompt)["choices"] == expected
-        assert engine_metric(pair, "baton_kv_pages_received_total", "decode-0") > 0, "its cache was empty"
+            os.kill(pids["decode-0"], signal.SIGKILL)
+            eventually(lambda: engine_metric(pair, "baton_engine_restarts_total", "decode-0") == 1, "the engine died")
+            eventually(lambda: engine_metric(pair, "baton_engine_up", "decode-0") == 1, "the engine came back")
+            assert completion(pair, prompt=long_prompt)["choices"] == expected
+            assert engine_metric(pair, "baton_kv_pages_received_total", "decode-0") > 0, "its cache was empty"
+            return
+    raise AssertionError("it was read before it was damaged, each time")
 
 
 def test_clients_that_hang_up_leave_nothing_behind(tmp_path, long_prompt):
@@ -228,4 +226,4 @@ def test_clients_that_hang_up_leave_nothing_behind(tmp_path, long_prompt):
             pages = sum(s.value for s in pair.samples("baton_kv_pages") if s.labels["state"] == "used")
             return pages + pair.metric("baton_reservations") + pair.metric("baton_exports")
 
-        eventually(lambda: held() == 0, "pages, reservations and exports were given back", 15)
+        eventually(lambda: held() == 0, "pages, reservations and exports were given back")

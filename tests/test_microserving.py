@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import engine, router
+from deployment import PATIENCE_S, engine, eventually, router
 
 SCRIPT = Path(__file__).parent.parent / "examples/three_calls.py"
 STORY = " ".join(workload.SENTENCES)
@@ -38,15 +38,16 @@ def call(node, name: str, body: dict, **fields) -> dict:
 
 def settled(node) -> dict:
     """Waits until nothing is held any more; every page has been recounted then."""
-    deadline = time.monotonic() + 20
-    while True:
+
+
+    def audited() -> dict | None:
         status, audited = node.call("/debug/audit")
         assert status == 200 and audited["agrees"], audited
         held = audited["pages_total"] - audited["pages_free"] - audited["pages_cached"]
-        if held == 0 and audited["reservations"] == audited["reserved_pages"] == audited["exports"] == 0:
-            return audited
-        assert time.monotonic() < deadline, f"still held: {audited}"
-        time.sleep(0.02)
+        is_settled = held == 0 and audited["reservations"] == audited["reserved_pages"] == audited["exports"] == 0
+        return audited if is_settled else None
+
+    return eventually(audited, "all is given back")
 
 
 def generated(decode, body: dict) -> list:
@@ -223,16 +224,13 @@ def test_a_router_that_is_killed_during_a_hand_off_gives_the_pages_back(tmp_path
             os.kill(prefill.process.pid, signal.SIGSTOP)
             try:
                 lost = [pool.submit(front.call, "/v1/completions", {"prompt": STORY + tail}) for tail in (" A", " B")]
-                deadline = time.monotonic() + 20
-                while decode.metric("baton_reservations") < 2:
-                    assert time.monotonic() < deadline, "nothing was reserved"
-                    time.sleep(0.01)
+                eventually(lambda: decode.metric("baton_reservations") == 2, "room is reserved")
                 assert decode.call("/debug/audit")[1]["reserved_pages"] > 0
                 front.process.kill()
                 audited = settled(decode)
                 for answer in lost:
                     with pytest.raises(Exception, match="closed|reset|aborted|Remote end"):
-                        answer.result(20)
+                        answer.result(PATIENCE_S)
             finally:
                 os.kill(prefill.process.pid, signal.SIGCONT)
         assert audited["reservations"] == audited["running"] == audited["waiting"] == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deployment import BINARY, free_port, serve
+from deployment import BINARY, PATIENCE_S, eventually, free_port, serve, tries
 
 REMOTE_DECODE = {
     "do_remote_decode": True,
@@ -32,13 +32,11 @@ class Engine:
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def port(self, what: str) -> int:
-        deadline = time.monotonic() + 30
-        while True:
-            if found := re.search(rf"{what} \S+:(\d+)", self.log.read_text()):
-                return int(found[1])
+        def said() -> re.Match | None:
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"no '{what}':\n{self.log.read_text()}"
-            time.sleep(0.01)
+            return re.search(rf"{what} \S+:(\d+)", self.log.read_text())
+
+        return int(eventually(said, f"it says '{what}'")[1])
 
     def post(self, path: str, body: dict, **headers) -> httpx.Response:
         return self.http.post(path, json=body, headers=headers)
@@ -71,7 +69,7 @@ def running(tmp_path: Path, *command: str):
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"{command[0]} did not stop:\n{log.read_text()}") from None
@@ -88,15 +86,15 @@ def router(tmp_path: Path, *flags: str):
     port = free_port()
     with running(tmp_path, "router", "--router-port", str(port), *flags) as (process, log):
         gateway = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
-        deadline = time.monotonic() + 30
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log.read_text()
             try:
-                if gateway.get("/ready").status_code == 200:
-                    break
+                return gateway.get("/ready").status_code == 200
             except httpx.TransportError:
-                pass
-            time.sleep(0.02)
+                return False
+
+        eventually(is_ready, "the router is ready")
         yield gateway
 
 
@@ -192,7 +190,7 @@ def test_timings_tell_the_engines_apart(native):
     """Also while the prefill engine is busy with the next prompt."""
     mock, over = native
     pair = over((mock("prefill-ms=200"), "prefill"), (mock("decode-ms=10"), "decode"))
-    for index in range(TRIES):
+    for index in tries():
         with ThreadPoolExecutor(3) as pool:
             # A step holds 512 tokens: all of a prompt but its last, which the decode engine computes.
             seeds = range(1000 + 3 * index, 1003 + 3 * index)
@@ -238,14 +236,11 @@ def test_serve_runs_fleets_of_mocks(tmp_path):
 # --- time
 
 
-TRIES = 10  # A busy machine is late, though not always.
-
-
 def check_times(stream, first: float, every: float, tokens: int):
     """`stream(try)` gives each token's time. None is early, and at its best none is late."""
     best = [float("inf")] * tokens
     due = [first + index * every for index in range(tokens)]
-    for index in range(TRIES):
+    for index in tries():
         times = stream(index)
         assert len(times) == tokens
         assert all(at >= planned - 0.002 for at, planned in zip(times, due)), f"{times} for {due}"
@@ -333,7 +328,7 @@ def test_vllm_kv_expires_and_dies_with_its_engine(start):
     started = time.monotonic()
     gone = decode.post("/v1/completions", body | {"kv_transfer_params": params})
     assert gone.status_code == 500 and "gone" in gone.text
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_vllm_streams_can_be_resumed_by_their_token_ids(start):
@@ -394,18 +389,20 @@ def test_sglang_legs_meet_and_give_what_one_engine_gives(start, delay_s):
 
 
 def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
-    prefill = start("sglang", "handoff-timeout-ms=1500", role="prefill")
-    decode = start("sglang", "handoff-timeout-ms=1500", role="decode")
+    prefill, decode = start("sglang", role="prefill"), start("sglang", role="decode")
     body = {"prompt": ids(7, 40), "max_tokens": 3}
     assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [200, 200]
     assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [400, 400]
     assert prefill.count("mock_kv_reused_total") == 2
+
+    prefill = start("sglang", "handoff-timeout-ms=500", role="prefill")
+    decode = start("sglang", "handoff-timeout-ms=500", role="decode")
     port = prefill.port("bootstrap on")
     alone = body | {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 6}
     started = time.monotonic()
     assert prefill.post("/v1/completions", alone).status_code == 500
     assert decode.post("/v1/completions", alone | {"bootstrap_room": 7}).status_code == 500
-    assert 2.9 < time.monotonic() - started < 15
+    assert 0.99 < time.monotonic() - started < PATIENCE_S
     assert decode.post("/v1/completions", body).status_code == 400
     bootstrap = httpx.Client(base_url=f"http://127.0.0.1:{port}")
     assert bootstrap.get("/health").status_code == 200
@@ -456,4 +453,4 @@ def test_a_crash_ends_the_process_in_mid_stream(start):
             seen.append(event)
     # What was said last may die with it.
     assert 1 <= len(seen) <= 4
-    assert mock.process.wait(5) == 1
+    assert mock.process.wait(PATIENCE_S) == 1

@@ -1,9 +1,10 @@
 """The official `openai` package, used as its users do."""
 import asyncio
-import time
 
 import openai
 import pytest
+
+from deployment import eventually
 
 STORY = [{"role": "user", "content": "Tell me a story about a brave cat."}]
 MODEL = "storyteller-11m"
@@ -205,22 +206,16 @@ def test_error_classes(client, change, kind, param):
     assert caught.value.param == param and caught.value.type == "invalid_request_error"
 
 
-def wait_until(condition, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true"
-        time.sleep(0.02)
-
-
 def test_a_client_that_hangs_up_frees_the_engine(client, baton):
     aborted = baton.metric("baton_aborted_total")
-    options = dict(model=MODEL, prompt="Once", max_tokens=2000, extra_body=dict(ignore_eos=True))
+    # Long enough to be given up in the middle.
+    options = dict(model=MODEL, prompt="Once", n=8, max_tokens=2000, extra_body=dict(ignore_eos=True))
     stream = client.completions.create(**options, stream=True)
     next(iter(stream))
     stream.close()
-    wait_until(lambda: baton.metric("baton_aborted_total") > aborted)
+    eventually(lambda: baton.metric("baton_aborted_total") > aborted, "a stream is aborted")
     with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=0.1).completions.create(**options)
-    wait_until(lambda: baton.metric("baton_aborted_total") > aborted + 1)
-    wait_until(lambda: baton.metric("baton_requests_running") == 0)
+        client.with_options(timeout=0.5).completions.create(**options)
+    eventually(lambda: baton.metric("baton_aborted_total") > aborted + 1, "an answer is aborted")
+    eventually(lambda: baton.metric("baton_requests_running") == 0, "nothing runs")
     assert client.completions.create(model=MODEL, prompt="Once").usage.completion_tokens == 16
