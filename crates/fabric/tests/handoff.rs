@@ -13,7 +13,7 @@ use baton_fabric::{Delivered, FabricCounters, Half, KvLayout, KvPool, Landed, Ou
 
 const LAYERS: u32 = 3;
 const HEADS: u32 = 4;
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Side {
     pool: Arc<KvPool>,

@@ -9,25 +9,34 @@ use baton_launcher::{EnginePlan, Identity, LaunchError, LaunchPlan, Origin, Scre
 use baton_protocol::Secret;
 use baton_router::Role;
 
+/// How long whatever has to happen may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Engines that are shell scripts.
 async fn launch_scripts(scripts: &[&str]) -> LaunchError {
-    let engines = scripts.iter().enumerate().map(|(index, script)| EnginePlan {
+    failed(plan("/bin/sh", scripts.iter().enumerate().map(|(index, script)| spawned(index, script)).collect())).await
+}
+
+fn spawned(index: usize, script: &str) -> EnginePlan {
+    EnginePlan {
         name: format!("decode-{index}"),
         role: Role::Decode,
         origin: Origin::Spawned(vec!["-c".into(), script.into()]),
-    });
-    launch_engines("/bin/sh", engines.collect()).await
+    }
 }
 
-async fn launch_engines(program: &str, engines: Vec<EnginePlan>) -> LaunchError {
-    let plan = LaunchPlan {
+fn plan(program: &str, engines: Vec<EnginePlan>) -> LaunchPlan {
+    LaunchPlan {
         program: PathBuf::from(program),
         engines,
         secret: Secret::new("s"),
-        silence: Duration::from_secs(1),
+        silence: PATIENCE,
         patience: Duration::from_secs(1),
         may_be_missing: false,
-    };
+    }
+}
+
+async fn failed(plan: LaunchPlan) -> LaunchError {
     let fleet = Arc::new(plan.fleet());
     launch(plan, Identity::of_model("m"), fleet, Screen::stderr()).await.err().unwrap()
 }
@@ -46,11 +55,19 @@ async fn a_death_names_the_engine_its_exit_and_its_last_words() {
 
 #[tokio::test]
 async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
-    let begun = Instant::now();
     let script = r#"for i in 1 2 3; do sleep 0.6; echo '{"progress":0.1,"phase":"loading"}'; done; sleep 600"#;
-    let error = launch_scripts(&[script]).await;
-    assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
-    assert!(begun.elapsed() > Duration::from_millis(2500));
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let launched = Instant::now();
+        let silence = Duration::from_secs(1);
+        let error = failed(LaunchPlan { silence, ..plan("/bin/sh", vec![spawned(0, script)]) }).await;
+        assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
+        // A busy machine may be silent for a second before that.
+        if launched.elapsed() > Duration::from_millis(2500) {
+            return;
+        }
+    }
+    panic!("progress was not heard");
 }
 
 #[tokio::test]
@@ -68,7 +85,7 @@ async fn one_failure_ends_the_others() {
     assert!(error.to_string().starts_with("engine decode-1 died"), "{error}");
     let pid = std::fs::read_to_string(&mark).unwrap();
     std::fs::remove_file(&mark).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while is_running(pid.trim()) {
         assert!(Instant::now() < deadline, "process {pid} is still there");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -78,7 +95,7 @@ async fn one_failure_ends_the_others() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Spawned(vec![]) };
-    let error = launch_engines("/nonexistent/baton", vec![engine]).await;
+    let error = failed(plan("/nonexistent/baton", vec![engine])).await;
     assert_eq!(error.to_string(), "cannot start engine decode-0: No such file or directory (os error 2)");
 }
 
@@ -89,10 +106,10 @@ async fn an_engine_elsewhere_is_looked_for_and_then_named() {
     let endpoint = nobody.to_string().parse().unwrap();
     let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Attached(endpoint) };
     let begun = Instant::now();
-    let error = launch_engines("/bin/sh", vec![engine]).await.to_string();
+    let error = failed(plan("/bin/sh", vec![engine])).await.to_string();
     let expected = format!("engine decode-0 at {nobody} cannot be reached: connection failed: Connection refused");
     assert!(error.starts_with(&expected), "{error}");
-    assert!((Duration::from_millis(500)..Duration::from_secs(5)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!((Duration::from_millis(500)..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 /// A killed child that nobody has waited for yet is a zombie, and no longer runs.

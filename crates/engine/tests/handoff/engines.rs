@@ -117,7 +117,7 @@ impl Node {
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -18,7 +18,7 @@ use crate::client::{Reply, call};
 use crate::engine::{DrivenEngine, Started};
 
 pub(crate) const MODEL: &str = "storyteller-11m";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,

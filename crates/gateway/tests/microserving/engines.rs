@@ -149,7 +149,7 @@ impl Node {
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

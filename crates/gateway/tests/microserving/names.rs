@@ -79,7 +79,7 @@ async fn a_caller_that_never_comes_back_loses_its_lease() {
         let reply = decode.post("/microserving/prep_recv", &body).await;
         match reply.status {
             200 => return,
-            409 if asked.elapsed() < Duration::from_secs(20) => tokio::time::sleep(Duration::from_millis(5)).await,
+            409 if asked.elapsed() < Duration::from_secs(60) => tokio::time::sleep(Duration::from_millis(5)).await,
             _ => panic!("{}", reply.body),
         }
     }

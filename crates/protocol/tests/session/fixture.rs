@@ -79,7 +79,7 @@ impl Fixture {
     }
 
     pub(crate) async fn next(&mut self) -> Seen {
-        timeout(Duration::from_secs(10), self.seen.recv()).await.expect("nothing was seen").unwrap()
+        timeout(Duration::from_secs(60), self.seen.recv()).await.expect("nothing was seen").unwrap()
     }
 
     pub(crate) fn reply(&self, session: usize, sequence: u64, events: Vec<EngineEvent>) {
@@ -137,5 +137,5 @@ pub(crate) fn token(id: u64, choice: u32, index: u32, finish: Option<FinishReaso
 }
 
 pub(crate) async fn next(stream: &mut TokenStream) -> Option<EngineEvent> {
-    timeout(Duration::from_secs(10), stream.next()).await.expect("the stream is stuck")
+    timeout(Duration::from_secs(60), stream.next()).await.expect("the stream is stuck")
 }
