@@ -1,5 +1,5 @@
 //! Mocks under the real scheduler, sessions and fabric.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 mod faults;
 mod fleet;
