@@ -54,6 +54,11 @@ impl Isa {
             }
         }
         available.push(Self::Portable);
+        // Emulated, and so not the best.
+        #[cfg(all(test, target_arch = "x86_64"))]
+        if available.contains(&Self::Avx512) && !available.contains(&Self::Amx) {
+            available.push(Self::Amx);
+        }
         available
     }
 

@@ -3,7 +3,7 @@ use std::arch::x86_64::*;
 use super::{BITS_AT, BITS_BIAS, LANES, Lanes, MAGIC, avx2};
 use crate::cpu::isa::Kernel;
 
-/// `TILES`: the machine has AMX and with it AVX512_BF16, too.
+/// `TILES`: the machine has AMX and with it AVX512_BF16, too, or, in tests, both are emulated.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>(__m512);
 
@@ -202,7 +202,7 @@ impl<const TILES: bool> Avx512<TILES> {
 
     #[inline(always)]
     fn to_bf16(self) -> __m256i {
-        if TILES {
+        if TILES && (cfg!(not(test)) || is_x86_feature_detected!("avx512bf16")) {
             // SAFETY: `TILES` promises the instruction, and the two types are the same 32 bytes.
             return unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(self.0)) };
         }
@@ -228,7 +228,8 @@ fn run<K: Kernel>(kernel: K) -> K::Output {
 }
 
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma")]
+#[cfg_attr(not(test), target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma"))]
+#[cfg_attr(test, target_feature(enable = "avx512f,avx512bw,avx2,fma"))]
 fn run_with_tiles<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512<true>>()
 }
