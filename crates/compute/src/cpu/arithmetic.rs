@@ -24,8 +24,11 @@ pub(crate) trait Arithmetic: Element {
     /// Rows × columns, with the padding that products want.
     fn waiting_elements(rows: usize, width: usize) -> usize;
 
+    /// How far waiting rows of this width are apart, in whatever [`Self::waiting_index`] counts.
+    fn waiting_apart(width: usize) -> usize;
+
     /// Where (row, column) of waiting rows lies; 16 columns from a multiple of 16 on are side by side.
-    fn waiting_index(row: usize, column: usize, width: usize) -> usize;
+    fn waiting_index(row: usize, column: usize, apart: usize) -> usize;
 
     /// Turns 16 values into what the product reads.
     ///
@@ -56,6 +59,7 @@ pub(crate) struct Waiting<'a, E: Arithmetic> {
     values: Shared<'a, E::Left>,
     rows: usize,
     width: usize,
+    apart: usize,
 }
 
 impl<E: Arithmetic> Clone for Waiting<'_, E> {
@@ -69,7 +73,7 @@ impl<E: Arithmetic> Copy for Waiting<'_, E> {}
 impl<'a, E: Arithmetic> Waiting<'a, E> {
     pub(crate) fn new(values: Shared<'a, E::Left>, rows: usize, width: usize) -> Self {
         assert!(values.len() >= E::waiting_elements(rows, width));
-        Self { values, rows, width }
+        Self { values, rows, width, apart: E::waiting_apart(width) }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -85,36 +89,36 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     pub(crate) unsafe fn at_row(&self, row: usize) -> *const E::Left {
         assert!(row <= self.rows);
         // SAFETY: inside the buffer, or one past its end.
-        unsafe { self.values.as_ptr().add(E::waiting_index(row, 0, self.width)) }
+        unsafe { self.values.as_ptr().add(E::waiting_index(row, 0, self.apart)) }
     }
 
     /// Columns `column..column + 16`, where `column` is a multiple of 16.
     ///
     /// # Safety
-    /// Nobody else uses them in this phase.
+    /// They exist, and nobody else uses them in this phase.
     #[inline(always)]
     pub(crate) unsafe fn put<L: Lanes>(&self, row: usize, column: usize, values: L) {
-        assert!(row < self.rows && column + LANES <= self.width && column.is_multiple_of(LANES));
-        // SAFETY: inside the buffer; exclusive by the caller's promise.
-        unsafe { E::put(values, self.values.as_ptr().add(E::waiting_index(row, column, self.width))) }
+        debug_assert!(row < self.rows && column + LANES <= self.width && column.is_multiple_of(LANES));
+        // SAFETY: the caller's promise.
+        unsafe { E::put(values, self.values.as_ptr().add(E::waiting_index(row, column, self.apart))) }
     }
 
     /// Columns from any one on, each value times `scale`.
     ///
     /// # Safety
-    /// As for `put`.
+    /// Nobody else uses them in this phase.
     #[inline(always)]
     pub(crate) unsafe fn put_scaled<L: Lanes>(&self, row: usize, column: usize, values: &[f32], scale: f32) {
         assert!(row < self.rows && column + values.len() <= self.width);
         let aligned = if column.is_multiple_of(LANES) { values.len() / LANES * LANES } else { 0 };
         for i in (0..aligned).step_by(LANES) {
-            // SAFETY: a whole vector; the rest is the caller's promise.
+            // SAFETY: a whole vector of those; the rest is the caller's promise.
             unsafe { self.put(row, column + i, L::load(values.as_ptr().add(i)).mul(L::splat(scale))) };
         }
         for (i, &value) in values.iter().enumerate().skip(aligned) {
             // SAFETY: inside the buffer; exclusive by the caller's promise.
             unsafe {
-                *self.values.as_ptr().add(E::waiting_index(row, column + i, self.width)) =
+                *self.values.as_ptr().add(E::waiting_index(row, column + i, self.apart)) =
                     E::left_from_f32(value * scale);
             }
         }

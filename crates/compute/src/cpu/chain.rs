@@ -30,9 +30,13 @@ impl Arithmetic for f32 {
         rows * padded(width)
     }
 
+    fn waiting_apart(width: usize) -> usize {
+        padded(width)
+    }
+
     #[inline(always)]
-    fn waiting_index(row: usize, column: usize, width: usize) -> usize {
-        row * padded(width) + column
+    fn waiting_index(row: usize, column: usize, apart: usize) -> usize {
+        row * apart + column
     }
 
     #[inline(always)]

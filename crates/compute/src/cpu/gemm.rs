@@ -1,11 +1,13 @@
 //! Projections of many rows: which part of the output is one item for the team, and what becomes of the sums.
 
+#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+
 use std::ops::Range;
 
 use super::arithmetic::{Arithmetic, Waiting};
 use super::isa::Kernel;
 use super::lanes::{LANES, Lanes, padded};
-use super::math;
+use super::math::{self, TOGETHER};
 use super::rows::Rows;
 use super::shared::Shared;
 use super::weights::Projection;
@@ -194,7 +196,8 @@ impl<E: Arithmetic> GemmItem<'_, E> {
                 assert!(*stride >= first + width && *stride == padded(*stride) && y.len() >= rows * stride);
             }
             Output::Gated(y) => {
-                assert!(y.width() >= first + width / 2 && y.rows() >= rows && width.is_multiple_of(2 * LANES))
+                let is_whole = width.is_multiple_of(2 * LANES) && first.is_multiple_of(LANES);
+                assert!(y.width() >= first + width / 2 && y.rows() >= rows && is_whole)
             }
         }
     }
@@ -205,41 +208,46 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         matches!(self.gemm.y, Output::Gated(_))
     }
 
-    /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
+    /// Asks for where the sums of some rows and panels belong, before they are finished.
     #[inline(always)]
-    pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
-        match &self.weights.bias {
-            Some(bias) => {
-                let bias = &bias[panels.start * LANES..panels.end * LANES];
-                // SAFETY: the bias is as wide as the panels.
-                self.put::<L>(rows, panels, sums, stride, |sums, i| unsafe { sums.add(L::load(bias.as_ptr().add(i))) });
+    pub(crate) fn ask_for<L: Lanes>(&self, rows: Range<usize>, panels: &Range<usize>) {
+        // What is gated is half as wide as its sums and of half the size: it is near from the panels before.
+        let (Output::Store { y, stride } | Output::AddTo { y, stride }) = &self.gemm.y else { return };
+        let y = y.as_ptr().wrapping_add(self.weights.first_column + panels.start * LANES);
+        for row in rows {
+            for i in (0..panels.len() * LANES).step_by(LANES) {
+                L::prefetch_to_write(y.wrapping_add(row * stride + i).cast());
             }
-            None => self.put::<L>(rows, panels, sums, stride, |sums, _| sums),
         }
     }
 
-    /// `biased` is told how many columns behind the first panel its 16 sums are.
+    /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
     #[inline(always)]
-    fn put<L: Lanes>(
-        &self,
-        rows: Range<usize>,
-        panels: Range<usize>,
-        sums: &[f32],
-        stride: usize,
-        biased: impl Fn(L, usize) -> L,
-    ) {
-        let (width, first) = (panels.len() * LANES, self.weights.first_column);
+    pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
+        let width = panels.len() * LANES;
         assert!(width <= stride && (rows.is_empty() || sums.len() >= (rows.len() - 1) * stride + width));
-        // SAFETY: whole vectors inside the sums.
-        let sums = |row: usize, i: usize| biased(unsafe { L::load(sums.as_ptr().add(row * stride + i)) }, i);
-        // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist.
+        let sums = sums.as_ptr();
+        match &self.weights.bias {
+            Some(bias) => {
+                let bias = bias[panels.start * LANES..panels.end * LANES].as_ptr();
+                self.put::<L, true>(rows, panels, &FinishedSums { sums, stride, bias });
+            }
+            None => self.put::<L, false>(rows, panels, &FinishedSums { sums, stride, bias: std::ptr::null() }),
+        }
+    }
+
+    #[inline(always)]
+    fn put<L: Lanes, const BIASED: bool>(&self, rows: Range<usize>, panels: Range<usize>, sums: &FinishedSums<BIASED>) {
+        let (width, first) = (panels.len() * LANES, self.weights.first_column);
+        // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist, `finish` that there are
+        // sums of all.
         unsafe {
             match &self.gemm.y {
                 Output::Store { y, stride } => {
                     let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
                     for row in 0..rows.len() {
                         for i in (0..width).step_by(LANES) {
-                            sums(row, i).store(y.add(row * stride + i));
+                            sums.at::<L>(row, i).store(y.add(row * stride + i));
                         }
                     }
                 }
@@ -248,20 +256,52 @@ impl<E: Arithmetic> GemmItem<'_, E> {
                     for row in 0..rows.len() {
                         for i in (0..width).step_by(LANES) {
                             let y = y.add(row * stride + i);
-                            L::load(y).add(sums(row, i)).store(y);
+                            L::load(y).add(sums.at(row, i)).store(y);
                         }
                     }
                 }
                 Output::Gated(y) => {
                     assert!(panels.len().is_multiple_of(2));
-                    for row in 0..rows.len() {
-                        for i in (0..width).step_by(2 * LANES) {
-                            let column = first + (panels.start * LANES + i) / 2;
-                            y.put(rows.start + row, column, math::silu(sums(row, i)).mul(sums(row, i + LANES)));
+                    let together = if L::MANY_REGISTERS { rows.len() / TOGETHER * TOGETHER } else { 0 };
+                    for i in (0..width).step_by(2 * LANES) {
+                        let column = first + (panels.start * LANES + i) / 2;
+                        for row in (0..together).step_by(TOGETHER) {
+                            let mut gates = [L::splat(0.0); TOGETHER];
+                            for r in 0..TOGETHER {
+                                gates[r] = sums.at(row + r, i);
+                            }
+                            gates = math::silu(gates);
+                            for r in 0..TOGETHER {
+                                y.put(rows.start + row + r, column, gates[r].mul(sums.at(row + r, i + LANES)));
+                            }
+                        }
+                        for row in together..rows.len() {
+                            let [gate] = math::silu([sums.at::<L>(row, i)]);
+                            y.put(rows.start + row, column, gate.mul(sums.at(row, i + LANES)));
                         }
                     }
                 }
             }
+        }
+    }
+}
+
+/// Sums of whole panels, and what is added to each of their rows.
+struct FinishedSums<const BIASED: bool> {
+    sums: *const f32,
+    stride: usize,
+    bias: *const f32,
+}
+
+impl<const BIASED: bool> FinishedSums<BIASED> {
+    /// # Safety
+    /// There are such a row and 16 columns from `column` on.
+    #[inline(always)]
+    unsafe fn at<L: Lanes>(&self, row: usize, column: usize) -> L {
+        // SAFETY: the caller's promise; the bias is as wide as a row.
+        unsafe {
+            let sums = L::load(self.sums.add(row * self.stride + column));
+            if BIASED { sums.add(L::load(self.bias.add(column))) } else { sums }
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) const fn padded(n: usize) -> usize {
 pub(crate) trait Lanes: Copy {
     /// Accumulators that fit into registers beside the operands of a matrix product.
     const ACCUMULATORS: usize;
+    /// Whether there are 32 registers of 16 lanes.
+    const MANY_REGISTERS: bool = false;
     /// Whether products of bf16 may use [tile registers](super::tiles).
     const TILES: bool = false;
     /// Whether look-ups of 16-bit words are instructions (AVX-512 BW).
@@ -141,6 +143,10 @@ pub(crate) trait Lanes: Copy {
     /// Asks for a cache line; any address will do.
     fn prefetch(p: *const u8);
     fn prefetch_second_level(p: *const u8);
+
+    /// Where nothing is there for it, nothing is asked for.
+    #[inline(always)]
+    fn prefetch_to_write(_p: *const u8) {}
 
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;

@@ -62,9 +62,13 @@ impl Arithmetic for bf16 {
         rows.next_multiple_of(TILE_ROWS) * blocks_apart(width.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH
     }
 
+    fn waiting_apart(width: usize) -> usize {
+        blocks_apart(width.div_ceil(BLOCK_DEPTH))
+    }
+
     #[inline(always)]
-    fn waiting_index(row: usize, column: usize, width: usize) -> usize {
-        tile_index(row, column, blocks_apart(width.div_ceil(BLOCK_DEPTH)))
+    fn waiting_index(row: usize, column: usize, apart: usize) -> usize {
+        tile_index(row, column, apart)
     }
 
     #[inline(always)]

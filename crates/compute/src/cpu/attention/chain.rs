@@ -6,12 +6,23 @@ use baton_core::PAGE_TOKENS;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, largest_score, weigh_block};
+use super::softmax::{BlockSum, WeightsTo, largest_score, weigh_block};
 use crate::ComputeError;
 use crate::cpu::chain::{MAX_TILE_ROWS, Product};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::region::Floats;
+
+/// Weights take the place of their scores.
+struct InPlace;
+
+impl WeightsTo for InPlace {
+    #[inline(always)]
+    fn put<L: Lanes>(&mut self, scores: &mut [f32], token: usize, weights: L) {
+        // SAFETY: a whole vector of the block.
+        unsafe { weights.store(scores[token..token + LANES].as_mut_ptr()) };
+    }
+}
 
 impl BlockProducts for f32 {
     const BLOCK_ROWS: usize = 2 * MAX_TILE_ROWS;
@@ -71,10 +82,7 @@ impl BlockProducts for f32 {
         scores: &mut [f32],
         scale_and_max: (f32, f32),
     ) -> BlockSum {
-        weigh_block::<L>(scores, block.visible(row), scale_and_max, |scores, token, weight| {
-            // SAFETY: a whole vector of the block.
-            unsafe { weight.store(scores.as_mut_ptr().add(token)) };
-        })
+        weigh_block::<L>(scores, block.visible(row), scale_and_max, &mut InPlace)
     }
 
     /// Over the tokens that each row sees.

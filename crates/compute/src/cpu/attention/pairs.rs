@@ -7,7 +7,7 @@ use half::bf16;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, largest_score, weigh_block};
+use super::softmax::{BlockSum, WeightsTo, largest_score, weigh_block};
 use super::tile_pages::TilePages;
 use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
@@ -112,13 +112,10 @@ impl<K: TilePages> BlockProducts for K {
     ) -> BlockSum {
         assert!(row < Self::BLOCK_ROWS);
         let (visible, weights) = (block.visible(row), operands.weights.as_mut_slice().as_mut_ptr());
-        // SAFETY: 16 tokens of one page of a row that exists.
-        let put = |token, weight: L| unsafe { bf16::put(weight, weights.add(tile_index(row, token, PAGES))) };
-        let sum = weigh_block::<L>(scores, visible, scale_and_max, |_, token, weight| {
-            put(token, K::weigh(&operands.opened, visible, token, weight));
-        });
+        let mut to = InTiles::<K> { opened: &operands.opened, visible, row, weights };
+        let sum = weigh_block::<L>(scores, visible, scale_and_max, &mut to);
         for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {
-            put(token, L::splat(0.0));
+            to.store(token, L::splat(0.0));
         }
         sum
     }
@@ -166,6 +163,30 @@ impl<K: TilePages> BlockProducts for K {
                 offset: bf16::index(0, column, width),
             });
         }
+    }
+}
+
+/// A row of weights in tile order.
+struct InTiles<'a, K: TilePages> {
+    opened: &'a K::Opened,
+    visible: usize,
+    row: usize,
+    weights: *mut bf16,
+}
+
+impl<K: TilePages> InTiles<'_, K> {
+    #[inline(always)]
+    fn store<L: Lanes>(&self, token: usize, weights: L) {
+        debug_assert!(token < BLOCK_TOKENS);
+        // SAFETY: 16 tokens of one page of a row that exists.
+        unsafe { bf16::put(weights, self.weights.add(tile_index(self.row, token, PAGES))) };
+    }
+}
+
+impl<K: TilePages> WeightsTo for InTiles<'_, K> {
+    #[inline(always)]
+    fn put<L: Lanes>(&mut self, _scores: &mut [f32], token: usize, weights: L) {
+        self.store(token, K::weigh(self.opened, self.visible, token, weights));
     }
 }
 

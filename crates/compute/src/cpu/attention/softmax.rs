@@ -1,7 +1,9 @@
 //! Softmax of one block of scores, and the fold of blocks into a row's result.
 
+#![allow(clippy::needless_range_loop, reason = "vectors are numbers here; indexed loops unroll into registers")]
+
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::math;
+use crate::cpu::math::{self, TOGETHER};
 
 /// Largest score, scaled, and sum of weights.
 #[derive(Clone, Copy)]
@@ -39,25 +41,43 @@ pub(super) fn largest_score<L: Lanes>(scores: &[f32], visible: usize, scale: f32
     largest.max(other).largest() * scale
 }
 
-/// Hands 2^(scale · score - max) of the first `visible` scores to `put`, 16 tokens at a time, and the scores, which are not
-/// needed any more; lane i sums the weights of tokens i, i + 16, ….
+/// Where a row's weights go. No closure: those are not always inlined, and then know nothing of instruction sets.
+pub(super) trait WeightsTo {
+    /// Of 16 tokens, whose scores are not needed any more. Must be `#[inline(always)]`.
+    fn put<L: Lanes>(&mut self, scores: &mut [f32], token: usize, weights: L);
+}
+
+/// Hands 2^(scale · score - max) of the first `visible` scores on; lane i sums the weights of tokens i, i + 16, ….
 #[inline(always)]
 pub(super) fn weigh_block<L: Lanes>(
     scores: &mut [f32],
     visible: usize,
     (scale, max): (f32, f32),
-    mut put: impl FnMut(&mut [f32], usize, L),
+    to: &mut impl WeightsTo,
 ) -> BlockSum {
     assert!(visible <= scores.len() && scores.len().is_multiple_of(LANES));
-    let whole = visible / LANES * LANES;
     let (scale, less) = (L::splat(scale), L::splat(-max));
     let mut sums = L::splat(0.0);
-    for token in (0..visible).step_by(LANES) {
+    let together = if L::MANY_REGISTERS { visible / (TOGETHER * LANES) * (TOGETHER * LANES) } else { 0 };
+    for first in (0..together).step_by(TOGETHER * LANES) {
+        let mut weights = [sums; TOGETHER];
+        for i in 0..TOGETHER {
+            // SAFETY: whole vectors inside the block.
+            weights[i] = unsafe { L::load(scores.as_ptr().add(first + i * LANES)) }.fma(scale, less);
+        }
+        weights = math::exp2_of_negative(weights);
+        for i in 0..TOGETHER {
+            to.put(scores, first + i * LANES, weights[i]);
+            sums = sums.add(weights[i]);
+        }
+    }
+    let whole = visible / LANES * LANES;
+    for token in (together..visible).step_by(LANES) {
         // SAFETY: a whole vector inside the block.
         let score = unsafe { L::load(scores.as_ptr().add(token)) };
-        let weight = math::exp2_of_negative(score.fma(scale, less));
+        let [weight] = math::exp2_of_negative([score.fma(scale, less)]);
         let weight = if token < whole { weight } else { weight.keep_first(visible - token, L::splat(0.0)) };
-        put(scores, token, weight);
+        to.put(scores, token, weight);
         sums = sums.add(weight);
     }
     BlockSum { max, sum: sums.sum() }
@@ -95,8 +115,8 @@ impl Folded {
             return;
         }
         let max = if old.max > block.max { old.max } else { block.max };
-        let keep = math::exp2_of_negative(L::splat(old.max - max));
-        let take = math::exp2_of_negative(L::splat(block.max - max));
+        let keep = math::exp2_of_negative([L::splat(old.max - max)])[0];
+        let take = math::exp2_of_negative([L::splat(block.max - max)])[0];
         let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
         self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
         for i in (0..values.len()).step_by(LANES) {

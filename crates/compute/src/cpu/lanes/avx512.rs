@@ -16,6 +16,7 @@ macro_rules! avx512 {
 
 impl<const TILES: bool> Lanes for Avx512<TILES> {
     const ACCUMULATORS: usize = 24;
+    const MANY_REGISTERS: bool = true;
     const TILES: bool = TILES;
     const WORD_TABLES: bool = true;
     const TABLE_BYTES: usize = 64;
@@ -176,6 +177,11 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     #[inline(always)]
     fn prefetch(p: *const u8) {
         avx512!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
+    }
+
+    #[inline(always)]
+    fn prefetch_to_write(p: *const u8) {
+        avx512!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::passes::{Pass, Passes};
-use super::product::{AHEAD, PairsProduct, Passing};
+use super::product::{AHEAD, Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{NEAR_BLOCKS, PRODUCT_PANELS, PRODUCT_ROWS, SLICE_BLOCKS, SLICED_PANELS};
@@ -51,8 +51,16 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             let sums = Sums { rows, panels: pass.panels.clone(), c: packed.sums(place) };
             // SAFETY: `left` has all blocks of whole tiles of rows.
             let a = unsafe { left.add(row / TILE_ROWS * tile_stride(blocks)) };
-            let meanwhile =
-                Meanwhile { before, expanding: expanding.as_mut(), next: &next, passing, product, products };
+            let meanwhile = Meanwhile {
+                item,
+                before,
+                after: (pass.blocks.end == blocks).then(|| (sums.rows.clone(), sums.panels.clone())),
+                expanding: expanding.as_mut(),
+                next: &next,
+                passing,
+                product,
+                products,
+            };
             before = multiply::<L>(item, a, &right, sums, &pass, meanwhile);
         }
     }
@@ -103,8 +111,11 @@ impl<'a> Expanding<'a> {
 
 /// Work that is done while a product waits for memory.
 struct Meanwhile<'a, 'e> {
+    item: &'a GemmItem<'a, bf16>,
     /// Sums to be finished.
     before: Option<Sums>,
+    /// What will be finished next, where it is.
+    after: Option<(Range<usize>, Range<usize>)>,
     expanding: Option<&'a mut Expanding<'e>>,
     /// First panel, and blocks, of the next pass, or of the next item's first one.
     next: &'a (usize, Range<usize>),
@@ -114,12 +125,16 @@ struct Meanwhile<'a, 'e> {
     products: usize,
 }
 
-impl Meanwhile<'_, '_> {
+impl Between for Meanwhile<'_, '_> {
     #[inline(always)]
-    fn part<L: Lanes>(&mut self, item: &GemmItem<'_, bf16>, part: usize, parts: usize) {
+    fn part<L: Lanes>(&mut self, part: usize, parts: usize) {
         if let Some(before) = &self.before {
             let all = before.rows.len();
-            before.finish::<L>(item, all * part / parts..all * (part + 1) / parts);
+            before.finish::<L>(self.item, all * part / parts..all * (part + 1) / parts);
+        }
+        if let Some((rows, panels)) = &self.after {
+            let all = rows.len();
+            self.item.ask_for::<L>(rows.start + all * part / parts..rows.start + all * (part + 1) / parts, panels);
         }
         if let Some(expanding) = &mut self.expanding {
             expanding.go_on::<L>(self.product * parts + part + 1, self.products * parts);
@@ -170,10 +185,10 @@ fn multiply<L: Lanes>(
         && rows > TILE_ROWS
         && panels.len() == PRODUCT_PANELS
     {
-        of_blocks.in_parts(PARTS, |part| meanwhile.part::<L>(item, part, PARTS));
+        of_blocks.in_parts::<L>(PARTS, &mut meanwhile);
         return is_last.then_some(sums);
     }
-    meanwhile.part::<L>(item, 0, 1);
+    meanwhile.part::<L>(0, 1);
     L::call(of_blocks);
     if is_last {
         sums.finish::<L>(item, 0..rows);

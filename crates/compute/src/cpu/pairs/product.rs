@@ -38,6 +38,12 @@ pub(crate) struct PairsProduct {
     pub(crate) resume: bool,
 }
 
+/// Work that needs no tiles, cut into parts. No closure: those are not always inlined, and then know nothing of instruction sets.
+pub(super) trait Between {
+    /// Must be `#[inline(always)]`.
+    fn part<L: Lanes>(&mut self, part: usize, parts: usize);
+}
+
 /// What is read once while the other operand is used again and again: it should not drive that one out of the first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passing {
@@ -148,11 +154,10 @@ impl PairsProduct {
         }
     }
 
-    /// Of two tiles of rows and two panels, whole blocks, where there are tiles: `meanwhile` is called after each of `parts`
-    /// parts, for work that needs none.
+    /// Of two tiles of rows and two panels, whole blocks, where there are tiles; `between` is done after each of `parts` parts.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(crate) fn in_parts(&self, parts: usize, mut meanwhile: impl FnMut(usize)) {
+    pub(super) fn in_parts<L: Lanes>(&self, parts: usize, between: &mut impl Between) {
         let (c_bytes, whole) = (self.c_stride * size_of::<f32>(), self.operands());
         // SAFETY: as in `tiles`; a part's operands lie inside of the whole's.
         unsafe {
@@ -168,7 +173,7 @@ impl PairsProduct {
                         ..whole
                     });
                 }
-                meanwhile(part);
+                between.part::<L>(part, parts);
             }
             tiles::end::<2, 2>(self.c, c_bytes);
         }
