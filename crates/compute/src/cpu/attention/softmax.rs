@@ -115,8 +115,7 @@ impl Folded {
             return;
         }
         let max = if old.max > block.max { old.max } else { block.max };
-        let keep = math::exp2_of_negative([L::splat(old.max - max)])[0];
-        let take = math::exp2_of_negative([L::splat(block.max - max)])[0];
+        let [keep, take] = math::exp2_of_negative([L::splat(old.max - max), L::splat(block.max - max)]);
         let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
         self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
         for i in (0..values.len()).step_by(LANES) {

@@ -181,7 +181,9 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
 
     #[inline(always)]
     fn prefetch_to_write(p: *const u8) {
-        avx512!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
+        // `_mm_prefetch` would ask for it as if it were only read.
+        // SAFETY: every machine with AVX-512 has the instruction, and any address will do.
+        unsafe { std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) };
     }
 
     #[inline(always)]
