@@ -148,6 +148,7 @@ def running(tmp_path: Path, address: str, command: list[str], secret: str | None
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"{name} did not stop within {PATIENCE_S} s:\n{log.read_text()}") from None
+        assert "requests are still open" not in log.read_text(), f"{name} had to cut requests off:\n{log.read_text()}"
 
 
 def refused(*command: str, secret: str = "of-the-tests") -> tuple[int, str]:

@@ -169,12 +169,13 @@ def test_a_server_that_does_not_start(tmp_path):
 
 def test_parts_are_measured_beside_their_ceilings(tmp_path):
     # A ceiling is not measured at the very same moment: on a busy machine single shares may be far off, not most of them.
-    middles = []
+    found = []
     for _ in tries():
-        middles.append(statistics.median(measured_shares(tmp_path / "micro.json")))
-        if 0.01 < middles[-1] < 1.2:
+        shares = measured_shares(tmp_path / "micro.json")
+        found.append((statistics.median(shares), max(shares)))
+        if 0.01 < found[-1][0] < 1.2 and found[-1][1] < 10:
             return
-    raise AssertionError(f"shares around {middles}")
+    raise AssertionError(f"median and largest share: {found}")
 
 
 def measured_shares(saved: Path) -> list[float]:

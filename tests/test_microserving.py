@@ -39,7 +39,6 @@ def call(node, name: str, body: dict, **fields) -> dict:
 def settled(node) -> dict:
     """Waits until nothing is held any more; every page has been recounted then."""
 
-
     def audited() -> dict | None:
         status, audited = node.call("/debug/audit")
         assert status == 200 and audited["agrees"], audited
@@ -196,13 +195,14 @@ def test_a_caller_that_is_killed_after_prep_recv_gives_the_pages_back(pair):
     _, decode = pair
     settled(decode)
     before = decode.metric("baton_leases_expired_total")
-    body = {"prompt": STORY + " The end.", "user": "doomed", "end": -1, "lease_ms": 3000}
+    body = {"prompt": STORY + " The end.", "user": "doomed", "end": -1, "lease_ms": 8000}
     program = f"""
 import time, urllib.request
 url, body, headers = {decode.url + "/microserving/prep_recv"!r}, {json.dumps(body).encode()!r}, {decode.headers!r}
 print(urllib.request.urlopen(urllib.request.Request(url, body, headers)).read().decode(), flush=True)
 time.sleep(60)
 """
+    began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as caller:
         try:
             assert "kv_append_metadata" in caller.stdout.readline()
@@ -211,6 +211,7 @@ time.sleep(60)
         finally:
             os.kill(caller.pid, signal.SIGKILL)
     settled(decode)
+    assert time.monotonic() - began < 60, "the default lease"
     assert decode.metric("baton_reservations") == 0
     assert decode.metric("baton_leases_expired_total") == before + 1
 
@@ -224,7 +225,7 @@ def test_a_router_that_is_killed_during_a_hand_off_gives_the_pages_back(tmp_path
             os.kill(prefill.process.pid, signal.SIGSTOP)
             try:
                 lost = [pool.submit(front.call, "/v1/completions", {"prompt": STORY + tail}) for tail in (" A", " B")]
-                eventually(lambda: decode.metric("baton_reservations") == 2, "room is reserved")
+                eventually(lambda: decode.metric("baton_reservations") >= 2, "room is reserved")
                 assert decode.call("/debug/audit")[1]["reserved_pages"] > 0
                 front.process.kill()
                 audited = settled(decode)

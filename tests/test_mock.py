@@ -315,7 +315,7 @@ def test_vllm_kv_is_good_for_one_request_of_its_prompt(start):
 
 
 def test_vllm_kv_expires_and_dies_with_its_engine(start):
-    prefill, decode = start("vllm", "handoff-timeout-ms=100"), start("vllm")
+    prefill, decode = start("vllm", "handoff-timeout-ms=100"), start("vllm", "handoff-timeout-ms=600000")
     body = {"prompt": ids(5, 50), "max_tokens": 3}
     first = body | {"max_tokens": 1, "kv_transfer_params": REMOTE_DECODE}
     params = prefill.answer(first)["kv_transfer_params"]
@@ -402,7 +402,7 @@ def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
     started = time.monotonic()
     assert prefill.post("/v1/completions", alone).status_code == 500
     assert decode.post("/v1/completions", alone | {"bootstrap_room": 7}).status_code == 500
-    assert 0.99 < time.monotonic() - started < PATIENCE_S
+    assert 0.99 < time.monotonic() - started < 25, "without the option it is 30 s each"
     assert decode.post("/v1/completions", body).status_code == 400
     bootstrap = httpx.Client(base_url=f"http://127.0.0.1:{port}")
     assert bootstrap.get("/health").status_code == 200

@@ -137,9 +137,7 @@ fn a_sender_that_stops_in_a_block_does_not_hold_the_pages() {
     while slot.inbox.try_lock().is_ok() {
         std::thread::yield_now();
     }
-    let started = Instant::now();
     assert_eq!(rig.receiver.last_arrival(&target), Some(expected_at), "half a block is not an arrival");
     assert_eq!(rig.receiver.revoke(&target), 0);
-    assert!(started.elapsed().as_secs() < 60);
     assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))), "its connection is closed");
 }

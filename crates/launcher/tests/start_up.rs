@@ -55,15 +55,14 @@ async fn a_death_names_the_engine_its_exit_and_its_last_words() {
 
 #[tokio::test]
 async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
-    let script = r#"for i in 1 2 3; do sleep 0.6; echo '{"progress":0.1,"phase":"loading"}'; done; sleep 600"#;
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    let script = r#"for i in 1 2 3 4 5; do sleep 0.6; echo '{"progress":0.1,"phase":"loading"}'; done; sleep 600"#;
+    for _ in 0..10 {
         let launched = Instant::now();
         let silence = Duration::from_secs(1);
         let error = failed(LaunchPlan { silence, ..plan("/bin/sh", vec![spawned(0, script)]) }).await;
         assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
         // A busy machine may be silent for a second before that.
-        if launched.elapsed() > Duration::from_millis(2500) {
+        if launched.elapsed() > Duration::from_millis(3800) {
             return;
         }
     }

@@ -211,7 +211,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
     /// Asks for where the sums of some rows and panels belong, before they are finished.
     #[inline(always)]
     pub(crate) fn ask_for<L: Lanes>(&self, rows: Range<usize>, panels: &Range<usize>) {
-        // What is gated is half as wide as its sums and of half the size: it is near from the panels before.
+        // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
         let (Output::Store { y, stride } | Output::AddTo { y, stride }) = &self.gemm.y else { return };
         let y = y.as_ptr().wrapping_add(self.weights.first_column + panels.start * LANES);
         for row in rows {
@@ -226,6 +226,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
     pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
         let width = panels.len() * LANES;
         assert!(width <= stride && (rows.is_empty() || sums.len() >= (rows.len() - 1) * stride + width));
+        assert!(rows.end <= self.rows.end && panels.end <= self.panels.end && panels.start.is_multiple_of(2));
         let sums = sums.as_ptr();
         match &self.weights.bias {
             Some(bias) => {

@@ -116,7 +116,7 @@ impl Isa {
             Self::Avx512 => Avx512::<false>::call(kernel),
             #[cfg(target_arch = "x86_64")]
             Self::Amx => {
-                // SAFETY: the machine has them.
+                // SAFETY: the machine has them, or they are emulated.
                 let _configured = unsafe { tiles::Configured::enter() };
                 Avx512::<true>::call(kernel)
             }

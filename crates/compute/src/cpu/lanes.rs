@@ -144,7 +144,7 @@ pub(crate) trait Lanes: Copy {
     fn prefetch(p: *const u8);
     fn prefetch_second_level(p: *const u8);
 
-    /// Where nothing is there for it, nothing is asked for.
+    /// Asks for a cache line that will be written; may do nothing.
     #[inline(always)]
     fn prefetch_to_write(_p: *const u8) {}
 

@@ -95,6 +95,11 @@ mod tests {
                 let spread = unsafe { L::load(spread.as_ptr()) };
                 let (exp, silu) = (exp([L::splat(x)])[0].to_array()[3], silu([L::splat(x)])[0].to_array()[9]);
                 let exp2 = exp2_of_negative([L::splat(x).min(L::splat(0.0))])[0].to_array()[5];
+                let together = [L::splat(-1.5), L::splat(x), L::splat(0.0), L::splat(-x)];
+                assert_eq!(super::exp(together)[1].to_array()[0].to_bits(), exp.to_bits());
+                assert_eq!(super::silu(together)[1].to_array()[0].to_bits(), silu.to_bits());
+                let negative = [L::splat(-9.0), L::splat(-1.0), L::splat(0.0), L::splat(x).min(L::splat(0.0))];
+                assert_eq!(exp2_of_negative(negative)[3].to_array()[0].to_bits(), exp2.to_bits());
                 [exp, silu, exp2, spread.sum(), spread.largest()]
             };
             self.0.iter().map(|&x| one(x)).collect()

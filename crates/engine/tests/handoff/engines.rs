@@ -25,6 +25,9 @@ fn open(name: &str) -> Arc<Model> {
     Arc::new(Model::open(&ModelSource::resolve(name).unwrap()).unwrap())
 }
 
+/// Longer than any test waits for what must happen: what gives back is not the time.
+const NEVER: Duration = Duration::from_secs(600);
+
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) model: &'static Loaded,
@@ -54,7 +57,7 @@ pub(crate) const PLAIN: Setup = Setup {
     dtype: StorageDtype::Auto,
     kv_dtype: KvDtype::Auto,
     weights: WeightForm::Plain,
-    landing_timeout: Duration::from_secs(60),
+    landing_timeout: NEVER,
 };
 
 /// An engine and a session with it.
@@ -87,6 +90,7 @@ impl Setup {
             prefix_cache: self.prefix_cache,
             step_tokens: self.step_tokens,
             landing_timeout: self.landing_timeout,
+            delivery_timeout: NEVER,
             ..EngineConfig::default()
         };
         let fabric = Fabric { listener, advertised, shm: self.shm, limit_bytes_per_s: self.line };

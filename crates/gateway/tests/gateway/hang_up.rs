@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use crate::client::Connection;
 use crate::server::{Options, Server, chat, completion};
 
-const SOON: Duration = Duration::from_secs(60);
+/// Half of the time after which a client that does not read is given up.
+const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn before_a_whole_answer() {

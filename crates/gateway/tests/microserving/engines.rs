@@ -29,6 +29,12 @@ pub(crate) const STORY: &str = "Once upon a time there was a little girl named L
 pub(crate) const OTHER_STORY: &str = "Once upon a time there was a little girl named Lily who lived near a big forest \
     with her mom and her dad and her small brown dog. One day she found a small red boat under the old tree.";
 
+/// Of a reservation whose caller says nothing about it.
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+
+/// Longer than any test waits for what must happen: what gives back is not the time.
+const NEVER: Duration = Duration::from_secs(600);
+
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) secret: Secret,
@@ -46,7 +52,7 @@ impl Default for Setup {
             dtype: StorageDtype::Auto,
             kv_dtype: KvDtype::Auto,
             tokenizer: TOKENIZER.to_owned(),
-            landing_timeout: Duration::from_secs(60),
+            landing_timeout: NEVER,
             pages: 200,
         }
     }
@@ -79,7 +85,8 @@ impl Setup {
             isa: None,
         };
         let backend = CpuBackend::load(Arc::clone(&MODEL), options, &mut |_| {}).unwrap();
-        let config = EngineConfig { landing_timeout: self.landing_timeout, ..EngineConfig::default() };
+        let config =
+            EngineConfig { landing_timeout: self.landing_timeout, delivery_timeout: NEVER, ..EngineConfig::default() };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let fabric = Fabric { listener, advertised: None, shm: true, limit_bytes_per_s: None };
         let handle = EngineHandle::spawn(Box::new(backend), config, Some(fabric)).unwrap();

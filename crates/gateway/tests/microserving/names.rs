@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::Connection;
-use crate::engines::{Node, STORY, Setup, completion, eventually, with};
+use crate::engines::{DEFAULT_LEASE, Node, STORY, Setup, completion, eventually, with};
 
 fn endless(user: &str) -> Value {
     with(&completion(STORY), json!({"user": user, "begin": 0, "end": -1, "max_tokens": 1500, "stream": true}))
@@ -67,12 +67,14 @@ async fn whoever_hangs_up_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_caller_that_never_comes_back_loses_its_lease() {
     let decode = Setup::default().start().await;
-    let body = with(&completion(STORY), json!({"user": "gone", "end": -1, "lease_ms": 1000}));
+    let body = with(&completion(STORY), json!({"user": "gone", "end": -1, "lease_ms": 6000}));
+    let leased = Instant::now();
     decode.ask("/microserving/prep_recv", &body).await;
     assert!(decode.handle.report().load.reserved_pages > 0);
     assert_eq!(decode.get("/debug/audit").await.json()["reservations"], 1);
     decode.check_all_given_back().await;
     assert_eq!(decode.handle.report().counters.leases_expired, 1);
+    assert!(leased.elapsed() < DEFAULT_LEASE, "its own time was not heard of");
     // The name is free when the door has heard of it, a moment later.
     let asked = Instant::now();
     loop {

@@ -7,7 +7,7 @@ use baton_protocol::Engine;
 
 use crate::fleet::{generate, mock, request};
 
-const TRY_FOR: Duration = Duration::from_secs(120);
+pub(crate) const TRY_FOR: Duration = Duration::from_secs(120);
 
 /// Late is also who shares a busy machine, so one of many tries has to be in time. Each is told its number, for a prompt
 /// that no engine has seen before.

@@ -115,7 +115,8 @@ impl<K: TilePages> BlockProducts for K {
         let mut to = InTiles::<K> { opened: &operands.opened, visible, row, weights };
         let sum = weigh_block::<L>(scores, visible, scale_and_max, &mut to);
         for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {
-            to.store(token, L::splat(0.0));
+            // SAFETY: inside the block, and the row exists.
+            unsafe { to.store(token, L::splat(0.0)) };
         }
         sum
     }
@@ -175,10 +176,11 @@ struct InTiles<'a, K: TilePages> {
 }
 
 impl<K: TilePages> InTiles<'_, K> {
+    /// # Safety
+    /// The row exists, and 16 tokens from this one on are inside the block.
     #[inline(always)]
-    fn store<L: Lanes>(&self, token: usize, weights: L) {
-        debug_assert!(token < BLOCK_TOKENS);
-        // SAFETY: 16 tokens of one page of a row that exists.
+    unsafe fn store<L: Lanes>(&self, token: usize, weights: L) {
+        // SAFETY: 16 tokens of one page.
         unsafe { bf16::put(weights, self.weights.add(tile_index(self.row, token, PAGES))) };
     }
 }
@@ -186,7 +188,9 @@ impl<K: TilePages> InTiles<'_, K> {
 impl<K: TilePages> WeightsTo for InTiles<'_, K> {
     #[inline(always)]
     fn put<L: Lanes>(&mut self, _scores: &mut [f32], token: usize, weights: L) {
-        self.store(token, K::weigh(self.opened, self.visible, token, weights));
+        debug_assert!(token + LANES <= BLOCK_TOKENS);
+        // SAFETY: `weigh_block` hands on what it has scores of, and `weigh` has seen the row.
+        unsafe { self.store(token, K::weigh(self.opened, self.visible, token, weights)) };
     }
 }
 

@@ -211,7 +211,7 @@ impl<const TILES: bool> Avx512<TILES> {
     #[inline(always)]
     fn to_bf16(self) -> __m256i {
         if TILES && (cfg!(not(test)) || is_x86_feature_detected!("avx512bf16")) {
-            // SAFETY: `TILES` promises the instruction, and the two types are the same 32 bytes.
+            // SAFETY: `TILES` promises the instruction, or it was looked for, and the two types are the same 32 bytes.
             return unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(self.0)) };
         }
         avx512!({

@@ -114,7 +114,7 @@ struct Meanwhile<'a, 'e> {
     item: &'a GemmItem<'a, bf16>,
     /// Sums to be finished.
     before: Option<Sums>,
-    /// What will be finished next, where it is.
+    /// Rows and panels of this product, where its sums are the last ones.
     after: Option<(Range<usize>, Range<usize>)>,
     expanding: Option<&'a mut Expanding<'e>>,
     /// First panel, and blocks, of the next pass, or of the next item's first one.

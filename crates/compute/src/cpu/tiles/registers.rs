@@ -12,7 +12,7 @@ use crate::cpu::pairs::Passing;
 pub(super) const ROW_BYTES: usize = 64;
 pub(super) const TILE_ROWS: usize = 16;
 
-/// Tests run everywhere.
+/// Tests run where there are no tiles, too.
 macro_rules! or_emulated {
     ($emulated:expr) => {
         #[cfg(test)]
