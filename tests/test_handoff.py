@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import eventually, serve, tries
+from deployment import AT_ONCE_S, eventually, serve, tries
 
 PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
 SENT, SENT_EARLY = "baton_kv_bytes_sent_total", "baton_kv_bytes_sent_early_total"
@@ -230,4 +230,4 @@ def test_clients_that_hang_up_leave_nothing_behind(tmp_path, long_prompt):
             pages = sum(s.value for s in pair.samples("baton_kv_pages") if s.labels["state"] == "used")
             return pages + pair.metric("baton_reservations") + pair.metric("baton_exports")
 
-        eventually(lambda: held() == 0, "pages, reservations and exports were given back")
+        eventually(lambda: held() == 0, "pages, reservations and exports were given back", AT_ONCE_S)

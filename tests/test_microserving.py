@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import PATIENCE_S, engine, eventually, router
+from deployment import AT_ONCE_S, PATIENCE_S, engine, eventually, router
 
 SCRIPT = Path(__file__).parent.parent / "examples/three_calls.py"
 STORY = " ".join(workload.SENTENCES)
@@ -46,7 +46,7 @@ def settled(node) -> dict:
         is_settled = held == 0 and audited["reservations"] == audited["reserved_pages"] == audited["exports"] == 0
         return audited if is_settled else None
 
-    return eventually(audited, "all is given back")
+    return eventually(audited, "all is given back", AT_ONCE_S)
 
 
 def generated(decode, body: dict) -> list:
@@ -202,7 +202,6 @@ url, body, headers = {decode.url + "/microserving/prep_recv"!r}, {json.dumps(bod
 print(urllib.request.urlopen(urllib.request.Request(url, body, headers)).read().decode(), flush=True)
 time.sleep(60)
 """
-    began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as caller:
         try:
             assert "kv_append_metadata" in caller.stdout.readline()
@@ -211,7 +210,6 @@ time.sleep(60)
         finally:
             os.kill(caller.pid, signal.SIGKILL)
     settled(decode)
-    assert time.monotonic() - began < 60, "the default lease"
     assert decode.metric("baton_reservations") == 0
     assert decode.metric("baton_leases_expired_total") == before + 1
 
