@@ -40,8 +40,10 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
 pub(crate) const SLICE_BLOCKS: usize = 64;
-/// So many blocks of two panels stay in a first-level cache of 48 KiB, or most of them do, while rows pass by.
-const NEAR_BLOCKS: usize = 24;
+/// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 32 KiB.
+const NEAR_BLOCKS: usize = 16;
+/// Fewer than so many products of rows do not repay resuming their sums.
+const NEAR_PRODUCTS: usize = 4;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.

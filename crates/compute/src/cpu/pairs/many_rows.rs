@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::passes::{Pass, Passes};
+use super::passes::{Pass, Passes, Waiting};
 use super::product::{AHEAD, Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
-use super::{NEAR_BLOCKS, PRODUCT_PANELS, PRODUCT_ROWS, SLICE_BLOCKS, SLICED_PANELS};
+use super::{NEAR_BLOCKS, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SLICE_BLOCKS, SLICED_PANELS};
 use crate::cpu::compact::{Compact, Reader};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -26,8 +26,12 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
     let compact = item.weights.matrix.compact();
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
-    let passing = if products > 1 && blocks <= NEAR_BLOCKS { Passing::Left } else { Passing::Neither };
-    let mut passes = Passes::new(item.panels.clone(), blocks);
+    let (passing, pass_blocks) = match products {
+        NEAR_PRODUCTS.. => (Passing::Left, NEAR_BLOCKS),
+        _ => (Passing::Neither, SLICE_BLOCKS),
+    };
+    let mut passes = Passes::new(item.panels.clone(), blocks, pass_blocks);
+    let first_blocks = 0..passes.pass_len();
     let mut half = 0;
     let mut expanding = Expanding::of_next(&passes, compact, packed, half);
     let mut before = None;
@@ -42,11 +46,15 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         half = 1 - half;
         expanding = Expanding::of_next(&passes, compact, packed, half);
         let next = passes.clone().next().map(|pass| (pass.panels.start, pass.blocks));
-        let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(SLICE_BLOCKS)));
+        let next = next.unwrap_or_else(|| (item.panels.end, first_blocks.clone()));
         for product in 0..products {
             let row = product * PRODUCT_ROWS;
-            // Tiles are stored when what lies in the first place has been finished.
-            let place = if pass.is_slice { product * SLICED_PANELS / PRODUCT_PANELS + pass.in_group } else { 0 };
+            let place = match pass.waiting {
+                // Tiles are stored when what lies in the first place has been finished.
+                Waiting::None => 0,
+                Waiting::Near => product,
+                Waiting::InGroup(place) => product * SLICED_PANELS / PRODUCT_PANELS + place,
+            };
             let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
             let sums = Sums { rows, panels: pass.panels.clone(), c: packed.sums(place) };
             // SAFETY: `left` has all blocks of whole tiles of rows.

@@ -9,9 +9,18 @@ use super::{PRODUCT_PANELS, SLICE_BLOCKS, SLICED_PANELS};
 pub(super) struct Pass {
     pub(super) panels: Range<usize>,
     pub(super) blocks: Range<usize>,
-    /// Whether its sums wait for those of other blocks; if so, at this place of their group.
-    pub(super) is_slice: bool,
-    pub(super) in_group: usize,
+    /// Where its sums wait for those of other blocks.
+    pub(super) waiting: Waiting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// They do not.
+    None,
+    /// Until the next pass.
+    Near,
+    /// At this place, while other panels of their group pass by.
+    InGroup(usize),
 }
 
 impl Pass {
@@ -20,24 +29,40 @@ impl Pass {
     }
 }
 
-/// Pairs of panels, or of a group of panels one slice of k after the other.
+/// Of a group of panels one slice of k after the other; of a slice pairs of panels, some blocks at a time.
+///
+/// ```text
+///   k        | slice               | slice …      an item's rows, in the second-level cache
+///   panels   | pass | pass | pass | …             of a pair, in the first-level cache while all rows pass by
+///            | pass | pass | pass | …
+/// ```
 #[derive(Clone)]
 pub(super) struct Passes {
     panels: Range<usize>,
     blocks: usize,
+    most_blocks: usize,
     /// The next one.
     panel: usize,
     block: usize,
+    slice: Range<usize>,
     group: Range<usize>,
 }
 
 impl Passes {
-    pub(super) fn new(panels: Range<usize>, blocks: usize) -> Self {
-        Self { panel: panels.start, block: 0, group: Self::group(panels.start, &panels, blocks), panels, blocks }
+    /// Of `most_blocks` each, at most.
+    pub(super) fn new(panels: Range<usize>, blocks: usize, most_blocks: usize) -> Self {
+        let (panel, slice) = (panels.start, 0..blocks.min(SLICE_BLOCKS));
+        Self { group: Self::group(panel, &panels, blocks), panels, blocks, most_blocks, panel, block: 0, slice }
     }
 
     fn group(first: usize, panels: &Range<usize>, blocks: usize) -> Range<usize> {
         first..panels.end.min(first + if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS })
+    }
+
+    /// Blocks of a pass of this slice, but for the last one, which may have fewer.
+    pub(super) fn pass_len(&self) -> usize {
+        let blocks = self.slice.len();
+        blocks.div_ceil(blocks.div_ceil(self.most_blocks).max(1))
     }
 }
 
@@ -46,23 +71,29 @@ impl Iterator for Passes {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Pass> {
+        if self.block == self.slice.end {
+            self.panel = self.group.end.min(self.panel + PRODUCT_PANELS);
+            self.block = self.slice.start;
+        }
         if self.panel == self.group.end {
             self.panel = self.group.start;
-            self.block += SLICE_BLOCKS;
-        }
-        if self.block >= self.blocks {
-            self.block = 0;
-            self.panel = self.group.end;
-            self.group = Self::group(self.panel, &self.panels, self.blocks);
+            self.slice = self.slice.end..self.blocks.min(self.slice.end + SLICE_BLOCKS);
+            if self.slice.is_empty() {
+                self.panel = self.group.end;
+                self.group = Self::group(self.panel, &self.panels, self.blocks);
+                self.slice = 0..self.blocks.min(SLICE_BLOCKS);
+            }
+            self.block = self.slice.start;
         }
         let panels = self.panel..self.group.end.min(self.panel + PRODUCT_PANELS);
-        self.panel = panels.end;
-        (!panels.is_empty()).then(|| Pass {
-            in_group: (panels.start - self.group.start) / PRODUCT_PANELS,
-            panels,
-            blocks: self.block..self.blocks.min(self.block + SLICE_BLOCKS),
-            is_slice: self.blocks > SLICE_BLOCKS,
-        })
+        let blocks = self.block..self.slice.end.min(self.block + self.pass_len());
+        self.block = blocks.end;
+        let waiting = match self.blocks {
+            n if n <= self.most_blocks => Waiting::None,
+            ..=SLICE_BLOCKS => Waiting::Near,
+            _ => Waiting::InGroup((panels.start - self.group.start) / PRODUCT_PANELS),
+        };
+        (!panels.is_empty()).then_some(Pass { panels, blocks, waiting })
     }
 }
 
@@ -72,13 +103,23 @@ mod tests {
 
     #[test]
     fn passes_cover_everything_once_and_go_on_along_k() {
-        for (panels, blocks) in [(0..2, 1), (4..9, 64), (0..33, 65), (6..71, 200), (2..2, 9)] {
-            let (mut done, mut places) = (vec![0; panels.end], Vec::new());
-            for pass in Passes::new(panels.clone(), blocks) {
-                assert!(pass.panels.len() <= PRODUCT_PANELS && pass.blocks.len() <= SLICE_BLOCKS);
-                assert!(pass.in_group < SLICED_PANELS / PRODUCT_PANELS && pass.is_slice == (blocks > SLICE_BLOCKS));
+        let shapes = [(0..2, 1), (4..9, 64), (0..6, 16), (0..6, 17), (2..7, 24), (0..33, 65), (6..71, 200), (2..2, 9)];
+        for ((panels, blocks), most) in
+            shapes.into_iter().flat_map(|shape| [16, SLICE_BLOCKS].map(|most| (shape.clone(), most)))
+        {
+            let (mut done, mut places, mut open) = (vec![0; panels.end], Vec::new(), None);
+            for pass in Passes::new(panels.clone(), blocks, most) {
+                assert!(pass.panels.len() <= PRODUCT_PANELS && (1..=most).contains(&pass.blocks.len()));
                 assert!(pass.panels.len() == PRODUCT_PANELS || pass.panels.end == panels.end);
-                places.push((pass.panels.start / 2, pass.in_group));
+                match pass.waiting {
+                    Waiting::None => assert!(blocks <= most),
+                    // Nobody else has this place before the sums are finished.
+                    Waiting::Near => {
+                        assert!(blocks <= SLICE_BLOCKS && open.is_none_or(|open| open == pass.panels.start))
+                    }
+                    Waiting::InGroup(place) => places.push((pass.panels.start / 2, place)),
+                }
+                open = (pass.blocks.end < blocks).then_some(pass.panels.start);
                 for panel in pass.panels.clone() {
                     assert_eq!(done[panel], pass.blocks.start, "panel {panel} of {panels:?}");
                     done[panel] = pass.blocks.end;
@@ -87,11 +128,18 @@ mod tests {
             // The sums of a pair of panels wait at one place, which no other of its group has.
             places.sort_unstable();
             places.dedup();
-            assert_eq!(places.len(), panels.len().div_ceil(PRODUCT_PANELS));
-            for group in places.chunks(SLICED_PANELS / PRODUCT_PANELS).filter(|_| blocks > SLICE_BLOCKS) {
+            assert_eq!(places.len(), if blocks > SLICE_BLOCKS { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });
+            for group in places.chunks(SLICED_PANELS / PRODUCT_PANELS) {
                 assert!(group.iter().enumerate().all(|(i, place)| place.1 == i), "{group:?}");
             }
             assert!((0..panels.end).all(|panel| done[panel] == if panels.contains(&panel) { blocks } else { 0 }));
+        }
+    }
+
+    #[test]
+    fn passes_of_a_slice_are_alike() {
+        for (blocks, expected) in [(16, 16), (17, 9), (24, 12), (64, 16), (200, 16)] {
+            assert_eq!(Passes::new(0..2, blocks, 16).pass_len(), expected, "{blocks} blocks");
         }
     }
 }
