@@ -32,7 +32,8 @@ mod serve;
 mod sizing;
 mod topology;
 
-use std::process::ExitCode;
+use std::panic;
+use std::process::{self, ExitCode};
 
 use baton_launcher::Screen;
 use clap::Parser;
@@ -41,6 +42,7 @@ use args::{Cli, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
+    end_with_the_reader();
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -48,6 +50,20 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Who has read enough of our output (`baton doctor | head -1`) closes it. Other programs are ended by a signal then; this one
+/// sees an error, on which `println!` panics.
+fn end_with_the_reader() {
+    const AS_IF_BY_SIGPIPE: i32 = 128 + 13;
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        let message = panicked.payload().downcast_ref::<String>();
+        if message.is_some_and(|text| text.starts_with("failed printing to stdout") && text.contains("Broken pipe")) {
+            process::exit(AS_IF_BY_SIGPIPE);
+        }
+        report(panicked);
+    }));
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
