@@ -42,7 +42,8 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 pub(crate) const SLICE_BLOCKS: usize = 64;
 /// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 32 KiB.
 const NEAR_BLOCKS: usize = 16;
-/// Fewer than so many products of rows do not repay resuming their sums.
+/// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
+/// fewer were not measured.
 const NEAR_PRODUCTS: usize = 4;
 /// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;

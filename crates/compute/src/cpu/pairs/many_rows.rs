@@ -31,7 +31,6 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         _ => (Passing::Neither, SLICE_BLOCKS),
     };
     let mut passes = Passes::new(item.panels.clone(), blocks, pass_blocks);
-    let first_blocks = 0..passes.pass_len();
     let mut half = 0;
     let mut expanding = Expanding::of_next(&passes, compact, packed, half);
     let mut before = None;
@@ -46,7 +45,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         half = 1 - half;
         expanding = Expanding::of_next(&passes, compact, packed, half);
         let next = passes.clone().next().map(|pass| (pass.panels.start, pass.blocks));
-        let next = next.unwrap_or_else(|| (item.panels.end, first_blocks.clone()));
+        let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(pass_blocks)));
         for product in 0..products {
             let row = product * PRODUCT_ROWS;
             let place = match pass.waiting {

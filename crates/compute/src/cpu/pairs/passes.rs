@@ -58,12 +58,6 @@ impl Passes {
     fn group(first: usize, panels: &Range<usize>, blocks: usize) -> Range<usize> {
         first..panels.end.min(first + if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS })
     }
-
-    /// Blocks of a pass of this slice, but for the last one, which may have fewer.
-    pub(super) fn pass_len(&self) -> usize {
-        let blocks = self.slice.len();
-        blocks.div_ceil(blocks.div_ceil(self.most_blocks).max(1))
-    }
 }
 
 impl Iterator for Passes {
@@ -86,7 +80,7 @@ impl Iterator for Passes {
             self.block = self.slice.start;
         }
         let panels = self.panel..self.group.end.min(self.panel + PRODUCT_PANELS);
-        let blocks = self.block..self.slice.end.min(self.block + self.pass_len());
+        let blocks = self.block..self.slice.end.min(self.block + self.most_blocks);
         self.block = blocks.end;
         let waiting = match self.blocks {
             n if n <= self.most_blocks => Waiting::None,
@@ -133,13 +127,6 @@ mod tests {
                 assert!(group.iter().enumerate().all(|(i, place)| place.1 == i), "{group:?}");
             }
             assert!((0..panels.end).all(|panel| done[panel] == if panels.contains(&panel) { blocks } else { 0 }));
-        }
-    }
-
-    #[test]
-    fn passes_of_a_slice_are_alike() {
-        for (blocks, expected) in [(16, 16), (17, 9), (24, 12), (64, 16), (200, 16)] {
-            assert_eq!(Passes::new(0..2, blocks, 16).pass_len(), expected, "{blocks} blocks");
         }
     }
 }
