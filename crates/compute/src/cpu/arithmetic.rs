@@ -41,6 +41,11 @@ pub(crate) trait Arithmetic: Element {
     /// The most rows that one item of a product of this depth should have: whole tiles.
     fn item_rows(depth: usize) -> usize;
 
+    /// Whether rows so deep do not stay near from one item to the next, so that it is better to have few items.
+    fn reads_rows_again(_depth: usize) -> bool {
+        false
+    }
+
     /// All sums of an item, handed to its [`GemmItem::finish`].
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut Self::Packed);
 }

@@ -86,6 +86,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
             pages: &batch.pages[segment.pages.clone()],
             first_row: segment.rows.start,
             first_position: segment.first_position,
+            written: segment.first_position + segment.rows.len(),
             group: self.shards.group() as u32,
             item,
         }
@@ -140,6 +141,8 @@ struct Queries<'a, E: BlockProducts> {
     /// The segment's first row in the step, and its position.
     first_row: usize,
     first_position: usize,
+    /// Tokens that the sequence has in its pages: those of this step are there.
+    written: usize,
     /// Query heads per KV head. Small numbers, whose division is fast.
     group: u32,
     item: &'a ItemRows,
@@ -164,23 +167,64 @@ impl<E: BlockProducts> Queries<'_, E> {
         self.first_position + ((self.item.rows.start + row) as u32 / self.group) as usize + 1
     }
 
-    /// Where a row's query begins.
+    /// Rows of this item with their tokens and where their queries begin.
     #[inline(always)]
-    fn query(&self, row: usize) -> usize {
+    fn each(&self) -> EachQuery {
         let &Attention { qkv_stride, qkv_first, .. } = self.attention;
-        let (token, head) = self.token_and_head(row);
-        (self.first_row + token) * qkv_stride + qkv_first + head * self.attention.head_dim()
+        let (head_dim, group) = (self.attention.head_dim(), self.group as usize);
+        let (token, head) = self.token_and_head(0);
+        EachQuery {
+            row: 0,
+            rows: self.rows(),
+            token,
+            left_of_token: (self.kv_head + 1) * group - head,
+            group,
+            query: (self.first_row + token) * qkv_stride + qkv_first + head * head_dim,
+            head_dim,
+            to_next_token: qkv_stride - group * head_dim,
+        }
     }
 
     /// They were written by another member, maybe.
     #[inline(always)]
     fn ask_for<L: Lanes>(&self) {
         let (qkv, head_dim) = (self.attention.qkv.as_ptr(), self.attention.head_dim());
-        for first in (0..self.rows()).map(|row| self.query(row)) {
-            for i in (first..first + head_dim).step_by(LANES) {
+        for (_, _, query) in self.each() {
+            for i in (query..query + head_dim).step_by(LANES) {
                 L::prefetch_second_level(qkv.wrapping_add(i).cast());
             }
         }
+    }
+}
+
+/// A division for each row would take as long as its rotation.
+struct EachQuery {
+    row: usize,
+    rows: usize,
+    token: usize,
+    left_of_token: usize,
+    group: usize,
+    query: usize,
+    head_dim: usize,
+    to_next_token: usize,
+}
+
+impl Iterator for EachQuery {
+    /// Row, token, and where the query begins.
+    type Item = (usize, usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let now = (self.row, self.token, self.query);
+        self.row += 1;
+        self.query += self.head_dim;
+        self.left_of_token -= 1;
+        if self.left_of_token == 0 {
+            self.left_of_token = self.group;
+            self.token += 1;
+            self.query += self.to_next_token;
+        }
+        (now.0 < self.rows).then_some(now)
     }
 }
 
@@ -268,11 +312,9 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
     fn gather_queries<L: Lanes>(&mut self) {
         let &Attention { qkv, rope, evening, .. } = self.queries.attention;
         let head_dim = self.queries.attention.head_dim();
-        for row in 0..self.queries.rows() {
-            let (token, _) = self.queries.token_and_head(row);
-            let first = self.queries.query(row);
+        for (row, token, query) in self.queries.each() {
             // SAFETY: nobody writes them in this phase.
-            let query = unsafe { qkv.slice(first..first + head_dim) };
+            let query = unsafe { qkv.slice(query..query + head_dim) };
             rope.rotate::<L>(self.queries.first_position + token, query, &mut self.scratch.turned);
             if let Some(powers) = evening {
                 even_out(&mut self.scratch.turned, &powers[self.queries.kv_head * head_dim..]);

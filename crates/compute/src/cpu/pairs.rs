@@ -23,6 +23,7 @@ use half::bf16;
 use self::blocks::in_blocks;
 use self::few_rows::few_rows;
 use self::many_rows::many_rows;
+use self::passes::PassBlocks;
 use self::product::FEW_ROWS;
 pub(crate) use self::product::{PagedProduct, PairsProduct, Passing};
 pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index, tile_stride};
@@ -39,7 +40,11 @@ const PRODUCT_PANELS: usize = 2;
 const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
 /// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
-pub(crate) const SLICE_BLOCKS: usize = 64;
+pub(crate) const WHOLE_BLOCKS: usize = 64;
+/// Of few rows: their slices are as deep as products that are not cut.
+const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
+/// Of many rows. The sums of a group of panels wait in the second-level cache, too, so slices are half as deep.
+const SHORT_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS / 2, pass: NEAR_BLOCKS };
 /// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 32 KiB.
 const NEAR_BLOCKS: usize = 16;
 /// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
@@ -52,8 +57,9 @@ const MAX_ITEM_ROWS: usize = 512;
 /// Compact blocks that few rows are multiplied with at a time, without tiles. Odd, so that blocks of both panels do not share
 /// the same sets of a first-level cache.
 const STREAM_BLOCKS: usize = 5;
-/// Panels whose sums wait for the next slice of k.
-const SLICED_PANELS: usize = 32;
+/// Panels whose sums wait for the next slice of k. The more there are, the less often slices of rows are read again from beyond
+/// the second-level cache, which has 1 MiB of sums then and half as much of 256 rows.
+const SLICED_PANELS: usize = 64;
 
 impl Arithmetic for bf16 {
     const PLAN: &'static str = "bf16-pairs-v2";
@@ -86,8 +92,12 @@ impl Arithmetic for bf16 {
     }
 
     fn item_rows(depth: usize) -> usize {
-        let slice = depth.clamp(1, SLICE_BLOCKS * BLOCK_DEPTH);
+        let slice = depth.clamp(1, WHOLE_BLOCKS * BLOCK_DEPTH);
         (ITEM_ELEMENTS / slice / PRODUCT_ROWS * PRODUCT_ROWS).clamp(PRODUCT_ROWS, MAX_ITEM_ROWS)
+    }
+
+    fn reads_rows_again(depth: usize) -> bool {
+        depth > WHOLE_BLOCKS * BLOCK_DEPTH
     }
 
     #[inline(always)]

@@ -42,7 +42,7 @@ pub(crate) trait BlockProducts: KvElement {
         scale_and_max: (f32, f32),
     ) -> BlockSum;
 
-    /// Into `values[row][dimension]`. What lies in pages behind the visible tokens may be a former owner's, at worst bits
+    /// Into `values[row][dimension]`. What lies in pages behind the written tokens may be a former owner's, at worst bits
     /// that are no number: it must not be multiplied, even with zero.
     fn values<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &[f32], values: &mut [f32]);
 }
@@ -71,6 +71,11 @@ impl<'a, E: BlockProducts> Block<'a, E> {
     #[inline(always)]
     pub(super) fn visible(&self, row: usize) -> usize {
         (self.queries.visible(row) - self.begin).min(self.tokens)
+    }
+
+    /// Whether all tokens before this one of the block are the sequence's, visible or not.
+    pub(super) fn is_written_until(&self, token: usize) -> bool {
+        self.begin + token <= self.queries.written
     }
 
     pub(super) fn head_dim(&self) -> usize {

@@ -26,7 +26,7 @@ pub(crate) struct TileOperands<O> {
     query_blocks: usize,
     /// In tile order, a block of k per page.
     weights: Buffer<bf16>,
-    /// The last page's values, without what lies behind the visible tokens.
+    /// The values of a page that is not full, without what lies behind the visible tokens.
     last_page: Buffer<bf16>,
     /// Pages that are not read in place.
     opened: O,
@@ -51,11 +51,17 @@ impl<K: TilePages> BlockProducts for K {
     fn put_query<L: Lanes>(operands: &mut TileOperands<K::Opened>, row: usize, query: &[f32]) {
         assert!(row < Self::BLOCK_ROWS && query.len() <= operands.query_blocks * BLOCK_DEPTH);
         let queries = operands.queries.as_mut_slice().as_mut_ptr();
-        for (i, values) in query.chunks(LANES).enumerate() {
-            // SAFETY: 16 k of a row that exists.
+        let whole = query.len() / LANES * LANES;
+        for i in (0..whole).step_by(LANES) {
+            // SAFETY: 16 of the query, and 16 k of a row that exists.
             unsafe {
-                bf16::put(load_some::<L>(values), queries.add(tile_index(row, i * LANES, operands.query_blocks)))
+                bf16::put(L::load(query.as_ptr().add(i)), queries.add(tile_index(row, i, operands.query_blocks)))
             };
+        }
+        if whole < query.len() {
+            let rest = load_some::<L>(&query[whole..]);
+            // SAFETY: as above; what is not there is zero.
+            unsafe { bf16::put(rest, queries.add(tile_index(row, whole, operands.query_blocks))) };
         }
     }
 
@@ -135,7 +141,7 @@ impl<K: TilePages> BlockProducts for K {
             *page = K::values::<L>(block, i * PAGE_TOKENS, &mut operands.opened);
         }
         let last_tokens = block.tokens - (used - 1) * PAGE_TOKENS;
-        if last_tokens < PAGE_TOKENS {
+        if last_tokens < PAGE_TOKENS && !block.is_written_until(used * PAGE_TOKENS) {
             // SAFETY: the page holds 32 tokens of `width` dimensions, and nobody writes it in this phase.
             let page = unsafe { std::slice::from_raw_parts(pages[used - 1], PAGE_TOKENS * width) };
             let copy = operands.last_page.as_mut_slice();

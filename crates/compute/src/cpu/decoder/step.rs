@@ -217,8 +217,8 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         // SAFETY: this member's own.
         let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
         let (items, queues) = (self.attention.items(), self.attention.queues());
-        // Members that share a queue take its items in turn.
-        let until_next = self.shard_members.div_ceil(queues.len());
+        // Members that share a queue take its items in turn; of own ones, later rows see more, and others come to help.
+        let until_next = self.shard_members.div_ceil(queues.len()).max(2).min(self.shard_members);
         let mut attend = |shard: usize, item: usize| {
             let (attention, next) = (attention(shard), item + until_next);
             let now = attention.item(self.batch, &items[item / kv_heads], item % kv_heads, scratch);

@@ -8,7 +8,7 @@ use super::passes::{Pass, Passes, Waiting};
 use super::product::{AHEAD, Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
-use super::{NEAR_BLOCKS, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SLICE_BLOCKS, SLICED_PANELS};
+use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SHORT_PASSES, SLICED_PANELS};
 use crate::cpu::compact::{Compact, Reader};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -27,8 +27,8 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let compact = item.weights.matrix.compact();
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
     let (passing, pass_blocks) = match products {
-        NEAR_PRODUCTS.. => (Passing::Left, NEAR_BLOCKS),
-        _ => (Passing::Neither, SLICE_BLOCKS),
+        NEAR_PRODUCTS.. => (Passing::Left, SHORT_PASSES),
+        _ => (Passing::Neither, LONG_PASSES),
     };
     let mut passes = Passes::new(item.panels.clone(), blocks, pass_blocks);
     let mut half = 0;
@@ -45,7 +45,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         half = 1 - half;
         expanding = Expanding::of_next(&passes, compact, packed, half);
         let next = passes.clone().next().map(|pass| (pass.panels.start, pass.blocks));
-        let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(pass_blocks)));
+        let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(pass_blocks.pass)));
         for product in 0..products {
             let row = product * PRODUCT_ROWS;
             let place = match pass.waiting {

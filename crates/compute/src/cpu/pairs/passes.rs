@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{PRODUCT_PANELS, SLICE_BLOCKS, SLICED_PANELS};
+use super::{PRODUCT_PANELS, SLICED_PANELS, WHOLE_BLOCKS};
 
 /// What one pass over an item's rows multiplies them with.
 #[derive(Clone)]
@@ -29,6 +29,15 @@ impl Pass {
     }
 }
 
+/// How many blocks of k are taken at a time.
+#[derive(Clone, Copy)]
+pub(super) struct PassBlocks {
+    /// For a whole group of panels, where there are more than [`WHOLE_BLOCKS`].
+    pub(super) slice: usize,
+    /// For two panels.
+    pub(super) pass: usize,
+}
+
 /// Of a group of panels one slice of k after the other; of a slice pairs of panels, some blocks at a time.
 ///
 /// ```text
@@ -40,7 +49,8 @@ impl Pass {
 pub(super) struct Passes {
     panels: Range<usize>,
     blocks: usize,
-    most_blocks: usize,
+    slice_blocks: usize,
+    pass_blocks: usize,
     /// The next one.
     panel: usize,
     block: usize,
@@ -49,14 +59,15 @@ pub(super) struct Passes {
 }
 
 impl Passes {
-    /// Of `most_blocks` each, at most.
-    pub(super) fn new(panels: Range<usize>, blocks: usize, most_blocks: usize) -> Self {
-        let (panel, slice) = (panels.start, 0..blocks.min(SLICE_BLOCKS));
-        Self { group: Self::group(panel, &panels, blocks), panels, blocks, most_blocks, panel, block: 0, slice }
+    pub(super) fn new(panels: Range<usize>, blocks: usize, of: PassBlocks) -> Self {
+        let (panel, pass_blocks) = (panels.start, of.pass);
+        let slice_blocks = if blocks > WHOLE_BLOCKS { of.slice } else { blocks };
+        let (group, slice) = (Self::group(panel, &panels, blocks), 0..slice_blocks);
+        Self { panels, blocks, slice_blocks, pass_blocks, panel, block: 0, slice, group }
     }
 
     fn group(first: usize, panels: &Range<usize>, blocks: usize) -> Range<usize> {
-        first..panels.end.min(first + if blocks > SLICE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS })
+        first..panels.end.min(first + if blocks > WHOLE_BLOCKS { SLICED_PANELS } else { PRODUCT_PANELS })
     }
 }
 
@@ -71,20 +82,20 @@ impl Iterator for Passes {
         }
         if self.panel == self.group.end {
             self.panel = self.group.start;
-            self.slice = self.slice.end..self.blocks.min(self.slice.end + SLICE_BLOCKS);
+            self.slice = self.slice.end..self.blocks.min(self.slice.end + self.slice_blocks);
             if self.slice.is_empty() {
                 self.panel = self.group.end;
                 self.group = Self::group(self.panel, &self.panels, self.blocks);
-                self.slice = 0..self.blocks.min(SLICE_BLOCKS);
+                self.slice = 0..self.slice_blocks;
             }
             self.block = self.slice.start;
         }
         let panels = self.panel..self.group.end.min(self.panel + PRODUCT_PANELS);
-        let blocks = self.block..self.slice.end.min(self.block + self.most_blocks);
+        let blocks = self.block..self.slice.end.min(self.block + self.pass_blocks);
         self.block = blocks.end;
         let waiting = match self.blocks {
-            n if n <= self.most_blocks => Waiting::None,
-            ..=SLICE_BLOCKS => Waiting::Near,
+            n if n <= self.pass_blocks => Waiting::None,
+            ..=WHOLE_BLOCKS => Waiting::Near,
             _ => Waiting::InGroup((panels.start - self.group.start) / PRODUCT_PANELS),
         };
         (!panels.is_empty()).then_some(Pass { panels, blocks, waiting })
@@ -94,22 +105,23 @@ impl Iterator for Passes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::pairs::{LONG_PASSES, SHORT_PASSES};
 
     #[test]
     fn passes_cover_everything_once_and_go_on_along_k() {
         let shapes = [(0..2, 1), (4..9, 64), (0..6, 16), (0..6, 17), (2..7, 24), (0..33, 65), (6..71, 200), (2..2, 9)];
-        for ((panels, blocks), most) in
-            shapes.into_iter().flat_map(|shape| [16, SLICE_BLOCKS].map(|most| (shape.clone(), most)))
+        for ((panels, blocks), of) in
+            shapes.into_iter().flat_map(|shape| [SHORT_PASSES, LONG_PASSES].map(|of| (shape.clone(), of)))
         {
             let (mut done, mut places, mut open) = (vec![0; panels.end], Vec::new(), None);
-            for pass in Passes::new(panels.clone(), blocks, most) {
-                assert!(pass.panels.len() <= PRODUCT_PANELS && (1..=most).contains(&pass.blocks.len()));
+            for pass in Passes::new(panels.clone(), blocks, of) {
+                assert!(pass.panels.len() <= PRODUCT_PANELS && (1..=of.pass).contains(&pass.blocks.len()));
                 assert!(pass.panels.len() == PRODUCT_PANELS || pass.panels.end == panels.end);
                 match pass.waiting {
-                    Waiting::None => assert!(blocks <= most),
+                    Waiting::None => assert!(blocks <= of.pass),
                     // Nobody else has this place before the sums are finished.
                     Waiting::Near => {
-                        assert!(blocks <= SLICE_BLOCKS && open.is_none_or(|open| open == pass.panels.start))
+                        assert!(blocks <= WHOLE_BLOCKS && open.is_none_or(|open| open == pass.panels.start))
                     }
                     Waiting::InGroup(place) => places.push((pass.panels.start / 2, place)),
                 }
@@ -122,7 +134,7 @@ mod tests {
             // The sums of a pair of panels wait at one place, which no other of its group has.
             places.sort_unstable();
             places.dedup();
-            assert_eq!(places.len(), if blocks > SLICE_BLOCKS { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });
+            assert_eq!(places.len(), if blocks > WHOLE_BLOCKS { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });
             for group in places.chunks(SLICED_PANELS / PRODUCT_PANELS) {
                 assert!(group.iter().enumerate().all(|(i, place)| place.1 == i), "{group:?}");
             }

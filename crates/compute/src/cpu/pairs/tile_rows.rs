@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICE_BLOCKS, SLICED_PANELS, STREAM_BLOCKS};
+use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS, WHOLE_BLOCKS};
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
 use crate::cpu::lanes::{LANES, Lanes};
@@ -25,15 +25,15 @@ pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 ///
 /// ```text
 ///   sets       0 .................. 128 KiB
-///   rows  0    |-- slice --|                      64 KiB each
+///   rows  0    |-- slice --|                      32 or 64 KiB each
 ///        16       |-- slice --|
-///        32          |-- slice --|                … 16 times: as many in every set
+///        32          |-- slice --|                … 16 times: about as many in every set
 /// ```
 #[inline(always)]
 pub(crate) fn blocks_apart(blocks: usize) -> usize {
     const STEP: usize = 16;
     const BEYOND: usize = 9;
-    if blocks <= SLICE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
+    if blocks <= WHOLE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
 }
 
 /// Elements from 16 rows of so many blocks to the next 16.
@@ -65,7 +65,7 @@ impl Packed for TileRows {
     fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
         let blocks_apart = blocks_apart(depth.div_ceil(BLOCK_DEPTH));
-        let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, SLICE_BLOCKS);
+        let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, WHOLE_BLOCKS);
         Ok(Self {
             rows: Buffer::new(rows * blocks_apart * BLOCK_DEPTH)?,
             blocks_apart,
@@ -128,22 +128,26 @@ impl TileRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::pairs::{LONG_PASSES, SHORT_PASSES};
 
     #[test]
     fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {
-        for blocks in 1..=SLICE_BLOCKS {
+        for blocks in 1..=WHOLE_BLOCKS {
             assert_eq!(blocks_apart(blocks), blocks);
         }
         // Of a second-level cache of 16 ways: 64 KiB of sets, or 128.
-        for (blocks, sets) in (SLICE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
+        for (blocks, sets) in (WHOLE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
             let apart = blocks_apart(blocks);
             assert!(apart >= blocks && apart < blocks + 16);
-            let mut lines = vec![0; sets];
-            for block in (0..16).flat_map(|tile| (0..SLICE_BLOCKS).map(move |block| tile * apart + block)) {
-                lines[block % sets] += 1;
+            for slice in [LONG_PASSES.slice, SHORT_PASSES.slice] {
+                let mut lines = vec![0; sets];
+                for block in (0..16).flat_map(|tile| (0..slice).map(move |block| tile * apart + block)) {
+                    lines[block % sets] += 1;
+                }
+                let even = 16 * slice / sets;
+                let most = even + (even / 4).max(2);
+                assert!(lines.iter().all(|&lines| lines <= most), "{blocks} blocks, {apart} apart: {lines:?}");
             }
-            let even = 16 * SLICE_BLOCKS / sets;
-            assert!(lines.iter().all(|&lines| lines <= even + even / 4), "{blocks} blocks, {apart} apart: {lines:?}");
         }
     }
 }
