@@ -132,6 +132,14 @@ struct Meanwhile<'a, 'e> {
     products: usize,
 }
 
+impl Meanwhile<'_, '_> {
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn is_idle(&self) -> bool {
+        self.before.is_none() && self.after.is_none() && self.expanding.is_none()
+    }
+}
+
 impl Between for Meanwhile<'_, '_> {
     #[inline(always)]
     fn part<L: Lanes>(&mut self, part: usize, parts: usize) {
@@ -192,7 +200,9 @@ fn multiply<L: Lanes>(
         && rows > TILE_ROWS
         && panels.len() == PRODUCT_PANELS
     {
-        of_blocks.in_parts::<L>(PARTS, &mut meanwhile);
+        // Each part costs a little.
+        let parts = if meanwhile.is_idle() { 1 } else { PARTS };
+        of_blocks.in_parts::<L>(parts, &mut meanwhile);
         return is_last.then_some(sums);
     }
     meanwhile.part::<L>(0, 1);
