@@ -41,7 +41,7 @@ pub(crate) trait Arithmetic: Element {
     /// The most rows that one item of a product of this depth should have: whole tiles.
     fn item_rows(depth: usize) -> usize;
 
-    /// Whether rows so deep do not stay near from one item to the next, so that it is better to have few items.
+    /// Whether rows so deep do not stay near from one item to the next where there are tiles, so that few items are better.
     fn reads_rows_again(_depth: usize) -> bool {
         false
     }

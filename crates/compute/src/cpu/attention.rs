@@ -197,7 +197,7 @@ impl<E: BlockProducts> Queries<'_, E> {
     }
 }
 
-/// A division for each row would take as long as its rotation.
+/// Counted on from row to row.
 struct EachQuery {
     row: usize,
     rows: usize,
@@ -230,7 +230,7 @@ impl Iterator for EachQuery {
 
 pub(crate) struct AttentionItem<'a, E: BlockProducts> {
     queries: Queries<'a, E>,
-    /// Of the item that this member will probably take next.
+    /// Of an item that this member will probably take soon.
     next: Option<Queries<'a, E>>,
     scratch: &'a mut AttentionScratch<E>,
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::arithmetic::{Arithmetic, Waiting};
-use super::isa::Kernel;
+use super::isa::{Isa, Kernel};
 use super::lanes::{LANES, Lanes, padded};
 use super::math::{self, TOGETHER};
 use super::rows::Rows;
@@ -83,7 +83,7 @@ pub(crate) struct Cut {
 
 /// Enough for an even finish, few enough that the ticket costs nothing.
 const ITEMS_PER_MEMBER: usize = 6;
-/// Where every item of many rows reads them from afar: 3 took 4 % less time than 6, and 2 another 2 %.
+/// Where every item of many rows reads them from afar, and the work is still shared out evenly: 3 took 4 % less time than 6.
 const FAR_ITEMS_PER_MEMBER: usize = 3;
 /// Fewer would read the weights too often for what they compute.
 const LEAST_OWN_ROWS: usize = 128;
@@ -101,6 +101,22 @@ impl Cut {
             _ => owners,
         };
         Self { row_block, panel_block, row_blocks, queues }
+    }
+
+    fn in_many(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+        Self::new(own, panels, (members, ITEMS_PER_MEMBER), shards)
+    }
+
+    /// Unless that would give somebody more to do.
+    fn in_few(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+        let few = Self::new(own, panels, (members, FAR_ITEMS_PER_MEMBER), shards);
+        let many = Self::in_many(own, panels, members, shards);
+        if few.longest_share(panels, members) < many.longest_share(panels, members) { few } else { many }
+    }
+
+    /// The most panels, times rows, that a member may have to do.
+    fn longest_share(&self, panels: usize, members: usize) -> usize {
+        (self.row_blocks * self.panel_blocks(panels)).div_ceil(members) * self.panel_block * self.row_block
     }
 
     fn panel_blocks(&self, panels: usize) -> usize {
@@ -132,16 +148,18 @@ impl Cut {
 
 impl<E: Arithmetic> Gemm<'_, E> {
     /// For `members` of each shard.
-    pub(crate) fn cut(&self, members: usize) -> Cut {
+    pub(crate) fn cut(&self, isa: Isa, members: usize) -> Cut {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
+        let is_coded = self.weights.iter().any(|part| part.matrix.cells().is_some());
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
-        let items = match own.block {
-            LEAST_OWN_ROWS.. if E::reads_rows_again(depth) => FAR_ITEMS_PER_MEMBER,
-            _ => ITEMS_PER_MEMBER,
-        };
-        Cut::new(&own, panels, (members, items), shards)
+        let reads_again = isa.has_tiles() && !is_coded && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
+        if reads_again {
+            Cut::in_few(&own, panels, members, shards)
+        } else {
+            Cut::in_many(&own, panels, members, shards)
+        }
     }
 
     pub(crate) fn items(&self, cut: &Cut, shard: usize, queue: usize) -> usize {
@@ -319,13 +337,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn few_items_where_they_are_even() {
+        for (rows, members, panels) in [(512, 2, 44), (512, 4, 44), (512, 16, 8), (128, 2, 12)] {
+            let own = OwnRows::new(rows, (32, 256), members, 1);
+            assert_eq!(Cut::in_few(&own, 128, members, 1).panel_block, panels, "{rows} rows, {members} members");
+        }
+    }
+
+    #[test]
     fn items_cover_everything_once() {
         for (rows, members) in [1, 2, 7, 12, 97, 512, 1000].into_iter().flat_map(|rows| [1, 2, 7].map(|n| (rows, n))) {
             for (tiles, panels) in
                 [((12, 12), 1), ((12, 96), 2), ((32, 256), 3), ((32, 256), 24), ((32, 512), 40), ((12, 96), 130)]
             {
-                for (shards, items) in [(1, ITEMS_PER_MEMBER), (1, FAR_ITEMS_PER_MEMBER), (2, ITEMS_PER_MEMBER)] {
-                    let cut = Cut::new(&OwnRows::new(rows, tiles, members, shards), panels, (members, items), shards);
+                for (shards, new) in [(1, Cut::in_many as fn(&_, _, _, _) -> _), (1, Cut::in_few), (2, Cut::in_many)] {
+                    let cut: Cut = new(&OwnRows::new(rows, tiles, members, shards), panels, members, shards);
                     assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
                     assert!(cut.row_blocks == 1 || cut.row_block.is_multiple_of(tiles.0));
                     assert!(cut.panel_block.is_multiple_of(2) && cut.queues <= members);

@@ -50,7 +50,7 @@ const NEAR_BLOCKS: usize = 16;
 /// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
 /// fewer were not measured.
 const NEAR_PRODUCTS: usize = 4;
-/// Rows × k of an item in one slice, at most: half of a second-level cache of 2 MiB.
+/// Rows × k of an item, at most, or of a long slice of it: half of a second-level cache of 2 MiB.
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
 const MAX_ITEM_ROWS: usize = 512;
@@ -92,8 +92,8 @@ impl Arithmetic for bf16 {
     }
 
     fn item_rows(depth: usize) -> usize {
-        let slice = depth.clamp(1, WHOLE_BLOCKS * BLOCK_DEPTH);
-        (ITEM_ELEMENTS / slice / PRODUCT_ROWS * PRODUCT_ROWS).clamp(PRODUCT_ROWS, MAX_ITEM_ROWS)
+        let depth = depth.clamp(1, LONG_PASSES.slice * BLOCK_DEPTH);
+        (ITEM_ELEMENTS / depth / PRODUCT_ROWS * PRODUCT_ROWS).clamp(PRODUCT_ROWS, MAX_ITEM_ROWS)
     }
 
     fn reads_rows_again(depth: usize) -> bool {

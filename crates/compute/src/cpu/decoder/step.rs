@@ -140,7 +140,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         y: Output<'a, K::Arithmetic>,
     ) -> Result<(), Stopped> {
         let gemm = Gemm { x, weights, y };
-        let cut = gemm.cut(self.shard_members);
+        let cut = gemm.cut(self.isa, self.shard_members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
         packed.clear();

@@ -109,14 +109,26 @@ mod tests {
 
     #[test]
     fn passes_cover_everything_once_and_go_on_along_k() {
-        let shapes = [(0..2, 1), (4..9, 64), (0..6, 16), (0..6, 17), (2..7, 24), (0..33, 65), (6..71, 200), (2..2, 9)];
+        let shapes = [
+            (0..2, 1),
+            (4..9, 64),
+            (0..6, 16),
+            (0..6, 17),
+            (2..7, 24),
+            (0..33, 65),
+            (6..71, 200),
+            (0..130, 70),
+            (2..2, 9),
+        ];
         for ((panels, blocks), of) in
             shapes.into_iter().flat_map(|shape| [SHORT_PASSES, LONG_PASSES].map(|of| (shape.clone(), of)))
         {
             let (mut done, mut places, mut open) = (vec![0; panels.end], Vec::new(), None);
+            let slice = if blocks > WHOLE_BLOCKS { of.slice } else { WHOLE_BLOCKS };
             for pass in Passes::new(panels.clone(), blocks, of) {
                 assert!(pass.panels.len() <= PRODUCT_PANELS && (1..=of.pass).contains(&pass.blocks.len()));
                 assert!(pass.panels.len() == PRODUCT_PANELS || pass.panels.end == panels.end);
+                assert_eq!(pass.blocks.start / slice, (pass.blocks.end - 1) / slice);
                 match pass.waiting {
                     Waiting::None => assert!(blocks <= of.pass),
                     // Nobody else has this place before the sums are finished.

@@ -57,8 +57,8 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
         // Few rows at a time and many take different ways through compact weights.
         let (form, chunk) = match threads {
             1 => (WeightForm::Compact, 23),
-            2 => (WeightForm::Plain, 100),
-            _ => (WeightForm::Compact, 100),
+            2 => (WeightForm::Plain, 140),
+            _ => (WeightForm::Compact, 140),
         };
         let setup = Setup { threads, isa: Some(isa), weights: form, ..plain };
         let mut backend = setup.backend(Arc::clone(&weights));
@@ -97,8 +97,8 @@ fn however_it_is_computed() {
 fn however_deep_it_is() {
     for spec in deep_specs() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
-        // 100 rows at a time are enough products that passes are short.
-        check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 110, true);
+        // 140 rows at a time are enough products that passes are short, and items wide.
+        check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 150, true);
     }
     // More blocks than are expanded at a time, from the middle of a supercell on, too; and rows with room between them.
     let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn: 2304, ..block_spec() }));

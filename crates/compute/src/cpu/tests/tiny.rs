@@ -61,8 +61,8 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
-/// Deeper than one slice of a product, which is 2048: into the gates, and so many of them that their sums wait in several
-/// groups; out of them; and out of the heads.
+/// Deeper than products that are not cut along k, 2048: into the gates, and so many of them that the sums of many rows wait in
+/// several groups; out of them; and out of the heads.
 pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };
     [
