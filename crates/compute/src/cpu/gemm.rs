@@ -107,7 +107,7 @@ impl Cut {
         Self::new(own, panels, (members, ITEMS_PER_MEMBER), shards)
     }
 
-    /// Unless that would give somebody more to do.
+    /// Only if the longest share is shorter then. An equal one is not enough: it is counted in whole items, and last ones have less.
     fn in_few(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
         let few = Self::new(own, panels, (members, FAR_ITEMS_PER_MEMBER), shards);
         let many = Self::in_many(own, panels, members, shards);

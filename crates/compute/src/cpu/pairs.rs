@@ -58,7 +58,7 @@ const MAX_ITEM_ROWS: usize = 512;
 /// the same sets of a first-level cache.
 const STREAM_BLOCKS: usize = 5;
 /// Panels whose sums wait for the next slice of k. The more there are, the less often slices of rows are read again from beyond
-/// the second-level cache, which has 1 MiB of sums then and half as much of 256 rows.
+/// the second-level cache, which has up to 1 MiB of sums then and half as much of 256 rows.
 const SLICED_PANELS: usize = 64;
 
 impl Arithmetic for bf16 {

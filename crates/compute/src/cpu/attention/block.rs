@@ -74,7 +74,7 @@ impl<'a, E: BlockProducts> Block<'a, E> {
     }
 
     /// Whether all tokens before this one of the block are the sequence's, visible or not. They are numbers: where they are not,
-    /// the step's logits are none either, and the request fails.
+    /// the sequence's logits are none either, and the request fails.
     pub(super) fn is_written_until(&self, token: usize) -> bool {
         self.begin + token <= self.queries.written
     }

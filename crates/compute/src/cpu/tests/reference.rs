@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_model::{Dtype, LayerPart, Part, RopeScaling};
+use baton_model::{DecoderSpec, Dtype, LayerPart, Part, RopeScaling};
 use half::bf16;
 
 use super::runner::{Sequence, Setup, run_alone};
@@ -151,6 +151,9 @@ fn close_to_f64() {
         check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), Setup::PLAIN, 290, tolerance);
         check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), Setup::PLAIN, 40, tolerance);
     }
+    // A vector and a bit.
+    let heads_of_24 = DecoderSpec { head_dim: 24, ..odd_spec(Dtype::Bf16) };
+    check_close("heads of 24", Arc::new(TinyModel::new(heads_of_24)), Setup::PLAIN, 40, 1e-2);
     check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::PLAIN, 40, 1e-2);
     check_close("odd", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), Setup::INT8_KV, 290, 1e-2);
     check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::INT8_KV, 40, 1e-2);
