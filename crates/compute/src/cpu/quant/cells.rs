@@ -169,6 +169,15 @@ impl Cells {
         unsafe { self.memory.as_ptr().add(offset + number * kept.cell_bytes()) }
     }
 
+    /// About where a block of any panel lies, to be asked for; behind the last panel nobody knows what is.
+    pub(super) fn near(&self, panel: usize, block: usize) -> *const u8 {
+        let place = self
+            .panels
+            .get(panel)
+            .map(|place| place.offset + block * GROUP / place.kept.depth() * place.kept.cell_bytes());
+        self.memory.as_ptr().wrapping_add(place.unwrap_or(0))
+    }
+
     /// Writes one panel; nobody reads it before all are written.
     pub(crate) fn pack(&self, panel: usize, columns: &Columns<'_>) {
         let kept = self.panels[panel].kept;
@@ -212,9 +221,11 @@ impl Cells {
         let table = self.table(panel);
         for (block, tile) in blocks.zip(tiles) {
             let cell = self.cell(panel, block);
-            // Scales too, which nobody reads before the tile is needed.
-            for line in (0..format.cell_bytes()).step_by(64) {
-                L::prefetch(cell.wrapping_add(PREFETCH_BYTES + line));
+            // Scales too, which nobody reads before the tile is needed. With tiles products ask for them.
+            if !L::TILES {
+                for line in (0..format.cell_bytes()).step_by(64) {
+                    L::prefetch(cell.wrapping_add(PREFETCH_BYTES + line));
+                }
             }
             // SAFETY: an existing cell.
             unsafe { expand::<L>(format, table, cell, tile) };
@@ -226,4 +237,23 @@ fn panel_format(columns: &Columns<'_>, lanes: Range<usize>, products: CodeProduc
     let mut dtypes = lanes.filter_map(|column| columns.source(column)).map(|(tensor, _)| tensor.dtype);
     let first = dtypes.next()?;
     dtypes.all(|dtype| dtype == first).then(|| Kept::of(first, products)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_block_of_any_panel_can_be_asked_for() {
+        let panels = [Dtype::Q4_1, Dtype::Q6K, Dtype::Q8_0].map(|dtype| Kept::of(dtype, CodeProducts::Pairs).unwrap());
+        let depth = 6 * SUPER_DEPTH;
+        let cells = Cells::new(&mut Chunks::default(), &panels, depth).unwrap();
+        for (panel, kept) in panels.iter().enumerate() {
+            for block in 0..depth / GROUP {
+                let cell = block * GROUP / kept.depth();
+                assert_eq!(cells.near(panel, block), cells.cell(panel, cell), "panel {panel}, block {block}");
+            }
+        }
+        assert_eq!(cells.near(panels.len(), 0), cells.memory.as_ptr());
+    }
 }

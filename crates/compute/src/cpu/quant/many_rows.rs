@@ -57,80 +57,79 @@ pub(super) unsafe fn many_rows<const R: usize>(product: &CellProduct, codes: *co
 unsafe fn pipeline<const R: usize, const MINIMA: bool>(product: &CellProduct, codes: *const bf16) {
     let (format, blocks) = (product.format, product.blocks);
     let mut dots = [const { MaybeUninit::<Dots>::uninit() }; 2];
-    let dots: [*mut f32; 2] = [dots[0].as_mut_ptr().cast(), dots[1].as_mut_ptr().cast()];
+    let dots: *mut f32 = dots.as_mut_ptr().cast();
     let mut sums = [_mm512_setzero_ps(); R];
-    let mut multiplied = Place::default();
-    let mut scaled = Place::default();
     // All tiles of rows pass through without a break.
     let end = product.rows.div_ceil(TILE_ROWS) * blocks;
-    // SAFETY: the caller's promise; a tile fits in its dots.
-    unsafe {
-        for now in 0..end + SCALED_AFTER {
+    // Pointers that move along take 7 % less time than places that are multiplied out.
+    let first_scales = product.cells.wrapping_add(format.code_bytes());
+    let (mut left, mut right, mut multiplied) = (product.a, codes, 0);
+    let (mut scales, mut row_sums, mut c, mut scaled) = (first_scales, product.sums, product.c, 0);
+    let mut rows = product.rows;
+    let (mut ahead, ahead_end) = (product.ahead, product.ahead.wrapping_add(blocks * format.cell_bytes()));
+    let left_step = product.a_tile_stride - blocks * TILE;
+    let row_sums_step = product.sums_tile_stride.wrapping_sub(blocks * TILE_ROWS);
+    macro_rules! step {
+        ($now:expr, $parity:literal) => {
+            let now = $now;
             if (STORED_AFTER..end + STORED_AFTER).contains(&now) {
-                match now % 2 {
-                    0 => tiles::store::<0>(dots[0]),
-                    _ => tiles::store::<1>(dots[1]),
-                }
+                tiles::store::<$parity>(dots.add($parity * TILE_ROWS * LANES));
             }
             if now < end {
-                let left = product.a.add(multiplied.tile * product.a_tile_stride + multiplied.block * TILE);
-                let right = codes.add(multiplied.block * TILE);
-                match now % 2 {
-                    0 => tiles::multiply::<0>(left, right),
-                    _ => tiles::multiply::<1>(left, right),
+                tiles::multiply::<$parity>(left, right);
+                (left, right, multiplied) = (left.wrapping_add(TILE), right.wrapping_add(TILE), multiplied + 1);
+                // While the first tile of rows passes by.
+                if ahead < ahead_end {
+                    for line in (0..format.cell_bytes()).step_by(64) {
+                        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
+                    }
+                    ahead = ahead.wrapping_add(format.cell_bytes());
                 }
-                multiplied.advance(blocks);
-            }
-            if now < SCALED_AFTER {
-                continue;
-            }
-            let Place { tile, block } = scaled;
-            let (c, rows) = (product.c.add(tile * TILE_ROWS * product.c_stride), product.rows - tile * TILE_ROWS);
-            if block == 0 {
-                for row in 0..R {
-                    let resumed = product.resume && row < rows;
-                    sums[row] =
-                        if resumed { _mm512_loadu_ps(c.add(row * product.c_stride)) } else { _mm512_setzero_ps() };
+                if multiplied == blocks {
+                    (left, right, multiplied) = (left.wrapping_add(left_step), codes, 0);
                 }
             }
-            let dots = dots[(now - SCALED_AFTER) % 2];
-            let scales = product.cells.add(block * format.cell_bytes() + format.code_bytes());
-            let scale = sixteen(format.scales, scales);
-            for row in 0..R {
-                sums[row] = _mm512_fmadd_ps(_mm512_load_ps(dots.add(row * LANES)), scale, sums[row]);
-            }
-            if MINIMA {
-                let minimum = sixteen(format.scales, scales.add(format.scale_bytes()));
-                let row_sums = product.sums.add(tile * product.sums_tile_stride + block * TILE_ROWS);
-                for row in 0..R {
-                    sums[row] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(*row_sums.add(row)), sums[row]);
-                }
-            }
-            if block + 1 == blocks {
-                for row in 0..R {
-                    if row < rows {
-                        _mm512_storeu_ps(c.add(row * product.c_stride), sums[row]);
+            if (SCALED_AFTER..end + SCALED_AFTER).contains(&now) {
+                if scaled == 0 {
+                    for row in 0..R {
+                        let resumed = product.resume && row < rows;
+                        sums[row] =
+                            if resumed { _mm512_loadu_ps(c.add(row * product.c_stride)) } else { _mm512_setzero_ps() };
                     }
                 }
+                let dots = dots.add((1 - $parity) * TILE_ROWS * LANES);
+                let scale = sixteen(format.scales, scales);
+                for row in 0..R {
+                    sums[row] = _mm512_fmadd_ps(_mm512_load_ps(dots.add(row * LANES)), scale, sums[row]);
+                }
+                if MINIMA {
+                    let minimum = sixteen(format.scales, scales.add(format.scale_bytes()));
+                    for row in 0..R {
+                        sums[row] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(*row_sums.add(row)), sums[row]);
+                    }
+                }
+                scales = scales.wrapping_add(format.cell_bytes());
+                row_sums = row_sums.wrapping_add(TILE_ROWS);
+                scaled += 1;
+                if scaled == blocks {
+                    for row in 0..R {
+                        if row < rows {
+                            _mm512_storeu_ps(c.add(row * product.c_stride), sums[row]);
+                        }
+                    }
+                    (scales, scaled) = (first_scales, 0);
+                    row_sums = row_sums.wrapping_add(row_sums_step);
+                    c = c.wrapping_add(TILE_ROWS * product.c_stride);
+                    rows = rows.saturating_sub(TILE_ROWS);
+                }
             }
-            scaled.advance(blocks);
-        }
+        };
     }
-}
-
-/// A tile of rows, and a block of k.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    tile: usize,
-    block: usize,
-}
-
-impl Place {
-    #[inline(always)]
-    fn advance(&mut self, blocks: usize) {
-        self.block += 1;
-        if self.block == blocks {
-            *self = Self { tile: self.tile + 1, block: 0 };
+    // SAFETY: the caller's promise; a tile fits in its dots.
+    unsafe {
+        for now in (0..end + SCALED_AFTER).step_by(2) {
+            step!(now, 0);
+            step!(now + 1, 1);
         }
     }
 }

@@ -76,6 +76,11 @@ pub(crate) fn multiply<L: Lanes>(
         for slice in (0..blocks).step_by(slice_blocks) {
             let slice = slice..blocks.min(slice + slice_blocks);
             for panel in 0..panels {
+                let (next_panel, next_block) = match (panel + 1 < panels, slice.end < blocks) {
+                    (true, _) => (first + panel + 1, slice.start),
+                    (false, true) => (first, slice.end),
+                    (false, false) => (first + panels, 0),
+                };
                 let Some(format) = cells.format(first + panel) else { continue };
                 let codes = (format.width != CodeWidth::Eight || rows > FEW_ROWS).then(|| {
                     let tiles = buffers.tiles();
@@ -95,6 +100,7 @@ pub(crate) fn multiply<L: Lanes>(
                     format,
                     cells: cells.cell(first + panel, slice.start),
                     codes,
+                    ahead: cells.near(next_panel, next_block),
                     sums,
                     sums_tile_stride: blocks * TILE_ROWS,
                     c: buffers.sums.as_mut_slice()[panel * LANES..].as_mut_ptr(),
@@ -159,6 +165,7 @@ fn few_from_codes(
         format,
         cells: cells.cell(panel, 0),
         codes: None,
+        ahead: cells.near(panel, 0),
         sums: buffers.block_sums.as_slice().as_ptr(),
         sums_tile_stride: 0,
         c: sums.as_mut_ptr(),

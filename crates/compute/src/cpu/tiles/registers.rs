@@ -97,7 +97,8 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
     }
 }
 
-/// Tile `T`, 0 or 1, = left · right of one block each, whose rows and pairs follow each other.
+/// Tile `T`, 0 or 1, = left · right of one block each, whose rows and pairs follow each other. What is on the left passes by, and
+/// should not drive out what is on the right.
 ///
 /// # Safety
 /// Tiles are configured; both operands are readable.
@@ -108,7 +109,7 @@ pub(crate) unsafe fn multiply<const T: usize>(left: *const bf16, right: *const b
         ($to:literal, $left:literal, $right:literal) => {
             asm!(
                 concat!("tilezero tmm", $to),
-                concat!("tileloadd tmm", $left, ", [{a} + {s}]"),
+                concat!("tileloaddt1 tmm", $left, ", [{a} + {s}]"),
                 concat!("tileloadd tmm", $right, ", [{b} + {s}]"),
                 concat!("tdpbf16ps tmm", $to, ", tmm", $left, ", tmm", $right),
                 a = in(reg) left,

@@ -134,7 +134,7 @@ fn many_rows<L: Lanes, const P: usize>(left: Left, panels: [Panel; P], buffers: 
                 b_pair_stride: 2 * LANES,
                 b_panel_stride: SUPER_TILES * TILE,
                 ahead: None,
-                passing: Passing::Neither,
+                passing: Passing::Left,
                 c: dots.0.as_mut_ptr(),
                 c_stride: SUMS_STRIDE,
                 resume: false,
