@@ -58,7 +58,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    fn of(dtype: Dtype, products: CodeProducts) -> Option<Self> {
+    pub(super) fn of(dtype: Dtype, products: CodeProducts) -> Option<Self> {
         match products {
             CodeProducts::Pairs => {
                 let groups = Format::of(dtype).map(Self::Groups);
@@ -169,13 +169,14 @@ impl Cells {
         unsafe { self.memory.as_ptr().add(offset + number * kept.cell_bytes()) }
     }
 
-    /// About where a block of any panel lies, to be asked for; behind the last panel nobody knows what is.
+    /// Where the cell of a block lies, to be asked for. Behind the last panel is what was packed next, as a rule.
     pub(super) fn near(&self, panel: usize, block: usize) -> *const u8 {
-        let place = self
-            .panels
-            .get(panel)
-            .map(|place| place.offset + block * GROUP / place.kept.depth() * place.kept.cell_bytes());
-        self.memory.as_ptr().wrapping_add(place.unwrap_or(0))
+        let last = |place: &Place| place.offset + place.kept.panel_bytes(self.blocks * GROUP);
+        let offset = match self.panels.get(panel) {
+            Some(Place { offset, kept, .. }) => offset + block * GROUP / kept.depth() * kept.cell_bytes(),
+            None => self.panels.last().map_or(0, last),
+        };
+        self.memory.as_ptr().wrapping_add(offset)
     }
 
     /// Writes one panel; nobody reads it before all are written.
@@ -254,6 +255,6 @@ mod tests {
                 assert_eq!(cells.near(panel, block), cells.cell(panel, cell), "panel {panel}, block {block}");
             }
         }
-        assert_eq!(cells.near(panels.len(), 0), cells.memory.as_ptr());
+        assert_eq!(cells.near(panels.len(), 0), cells.cell(2, depth / GROUP));
     }
 }

@@ -61,14 +61,15 @@ unsafe fn pipeline<const R: usize, const MINIMA: bool>(product: &CellProduct, co
     let mut sums = [_mm512_setzero_ps(); R];
     // All tiles of rows pass through without a break.
     let end = product.rows.div_ceil(TILE_ROWS) * blocks;
-    // Pointers that move along take 7 % less time than places that are multiplied out.
+    // Pointers that move along take up to 7 % less time than places that are multiplied out.
     let first_scales = product.cells.wrapping_add(format.code_bytes());
     let (mut left, mut right, mut multiplied) = (product.a, codes, 0);
     let (mut scales, mut row_sums, mut c, mut scaled) = (first_scales, product.sums, product.c, 0);
     let mut rows = product.rows;
-    let (mut ahead, ahead_end) = (product.ahead, product.ahead.wrapping_add(blocks * format.cell_bytes()));
-    let left_step = product.a_tile_stride - blocks * TILE;
-    let row_sums_step = product.sums_tile_stride.wrapping_sub(blocks * TILE_ROWS);
+    let (mut ahead, mut asked) = product.ahead.map_or((product.cells, blocks), |ahead| (ahead, 0));
+    // Rows and their sums have at least as many blocks.
+    let (left_step, row_sums_step) =
+        (product.a_tile_stride - blocks * TILE, product.sums_tile_stride - blocks * TILE_ROWS);
     macro_rules! step {
         ($now:expr, $parity:literal) => {
             let now = $now;
@@ -78,12 +79,12 @@ unsafe fn pipeline<const R: usize, const MINIMA: bool>(product: &CellProduct, co
             if now < end {
                 tiles::multiply::<$parity>(left, right);
                 (left, right, multiplied) = (left.wrapping_add(TILE), right.wrapping_add(TILE), multiplied + 1);
-                // While the first tile of rows passes by.
-                if ahead < ahead_end {
+                // Once: the first tile of rows has as many products as there are cells.
+                if asked < blocks {
                     for line in (0..format.cell_bytes()).step_by(64) {
                         _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast());
                     }
-                    ahead = ahead.wrapping_add(format.cell_bytes());
+                    (ahead, asked) = (ahead.wrapping_add(format.cell_bytes()), asked + 1);
                 }
                 if multiplied == blocks {
                     (left, right, multiplied) = (left.wrapping_add(left_step), codes, 0);

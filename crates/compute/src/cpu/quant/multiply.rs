@@ -76,11 +76,6 @@ pub(crate) fn multiply<L: Lanes>(
         for slice in (0..blocks).step_by(slice_blocks) {
             let slice = slice..blocks.min(slice + slice_blocks);
             for panel in 0..panels {
-                let (next_panel, next_block) = match (panel + 1 < panels, slice.end < blocks) {
-                    (true, _) => (first + panel + 1, slice.start),
-                    (false, true) => (first, slice.end),
-                    (false, false) => (first + panels, 0),
-                };
                 let Some(format) = cells.format(first + panel) else { continue };
                 let codes = (format.width != CodeWidth::Eight || rows > FEW_ROWS).then(|| {
                     let tiles = buffers.tiles();
@@ -100,7 +95,7 @@ pub(crate) fn multiply<L: Lanes>(
                     format,
                     cells: cells.cell(first + panel, slice.start),
                     codes,
-                    ahead: cells.near(next_panel, next_block),
+                    ahead: Some(next_cells(cells, first + panel, first..first + panels, &slice)),
                     sums,
                     sums_tile_stride: blocks * TILE_ROWS,
                     c: buffers.sums.as_mut_slice()[panel * LANES..].as_mut_ptr(),
@@ -110,6 +105,17 @@ pub(crate) fn multiply<L: Lanes>(
             }
         }
         item.finish::<L>(item.rows.clone(), first..first + panels, buffers.sums.as_slice(), PANELS * LANES);
+    }
+}
+
+/// What is expanded after a slice of a panel, one of some that are multiplied side by side: the same slice of the next one, their
+/// next slice, or what follows them.
+fn next_cells(cells: &Cells, panel: usize, panels: Range<usize>, slice: &Range<usize>) -> *const u8 {
+    let is_expanded = |panel: &usize| cells.format(*panel).is_some();
+    match (panel + 1..panels.end).find(is_expanded) {
+        Some(next) => cells.near(next, slice.start),
+        None if slice.end < cells.blocks() => cells.near(panels.clone().find(is_expanded).unwrap_or(panel), slice.end),
+        None => cells.near(panels.end, 0),
     }
 }
 
@@ -165,7 +171,7 @@ fn few_from_codes(
         format,
         cells: cells.cell(panel, 0),
         codes: None,
-        ahead: cells.near(panel, 0),
+        ahead: None,
         sums: buffers.block_sums.as_slice().as_ptr(),
         sums_tile_stride: 0,
         c: sums.as_mut_ptr(),
@@ -196,6 +202,34 @@ pub(super) fn widen<L: Lanes>(rows: &Range<usize>, left: *const bf16, blocks: us
             let from = left.add(i / rows * TILE + i % rows * GROUP).cast();
             L::load_bf16_even(from).store(wide.as_mut_ptr());
             L::load_bf16_odd(from).store(wide.as_mut_ptr().add(GROUP / 2));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_model::Dtype;
+
+    use super::super::cells::{CodeProducts, Kept};
+    use super::*;
+    use crate::cpu::chunks::Chunks;
+
+    #[test]
+    fn what_comes_next_is_asked_for() {
+        let kept = [Dtype::Q4_1, Dtype::Q6K, Dtype::Q8_0, Dtype::Q5_0]
+            .map(|dtype| Kept::of(dtype, CodeProducts::Pairs).unwrap());
+        let cells = Cells::new(&mut Chunks::default(), &kept, 1536).unwrap();
+        for (panel, panels, slice, next) in [
+            // Beside a supercell, which is no business of these products.
+            (0, 0..2, 0..24, (0, 24)),
+            (0, 0..2, 24..48, (2, 0)),
+            (2, 2..4, 0..24, (3, 0)),
+            (3, 2..4, 0..24, (2, 24)),
+            (2, 2..4, 24..48, (3, 24)),
+            (3, 2..4, 24..48, (4, 0)),
+        ] {
+            let got = next_cells(&cells, panel, panels, &slice);
+            assert_eq!(got, cells.near(next.0, next.1), "behind {slice:?} of {panel}");
         }
     }
 }

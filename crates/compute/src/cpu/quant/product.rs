@@ -28,8 +28,8 @@ pub(super) struct CellProduct {
     pub(super) cells: *const u8,
     /// The codes of all blocks as tiles; `None` for eight bits, which few rows read from the cells.
     pub(super) codes: Option<*const bf16>,
-    /// Cells to ask for on the way, as many as there are blocks.
-    pub(super) ahead: *const u8,
+    /// Memory that tiles ask for on the way, as much as the product's cells take. Nobody reads it: it may lie anywhere.
+    pub(super) ahead: Option<*const u8>,
     /// `[block][row of a tile]`: sums of 32 values of A; read if there are minima.
     pub(super) sums: *const f32,
     pub(super) sums_tile_stride: usize,
@@ -309,7 +309,7 @@ mod tests {
                 format,
                 cells: cells.as_ptr(),
                 codes,
-                ahead: cells.as_ptr(),
+                ahead: Some(cells.as_ptr()),
                 sums: sums.as_ptr(),
                 sums_tile_stride: BLOCKS * TILE_ROWS,
                 c: c.as_mut_ptr(),

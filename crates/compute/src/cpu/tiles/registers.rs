@@ -97,8 +97,8 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
     }
 }
 
-/// Tile `T`, 0 or 1, = left · right of one block each, whose rows and pairs follow each other. What is on the left passes by, and
-/// should not drive out what is on the right.
+/// Tile `T`, 0 or 1, = left · right of one block each, whose rows and pairs follow each other. What is on the left passes by,
+/// and should not drive out what is on the right.
 ///
 /// # Safety
 /// Tiles are configured; both operands are readable.
