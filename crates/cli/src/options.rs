@@ -275,9 +275,9 @@ pub(crate) enum ProductsOption {
     /// Float with AMX, and with AVX-512 that has no VNNI; integer on other machines
     #[default]
     Auto,
-    /// Activations rounded to bf16
+    /// Weights and activations rounded to bf16
     Float,
-    /// Activations as whole numbers of 14 bits
+    /// Weights as they are, activations as whole numbers of 14 bits
     Integer,
 }
 

@@ -36,6 +36,7 @@ pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod tile_reader;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 pub(crate) mod weights;

@@ -23,6 +23,7 @@ use super::element::Element;
 use super::gemm::OwnRows;
 use super::isa::Isa;
 use super::kv::{Evening, KvPool, KvShape};
+use super::quant::CodeProducts;
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
@@ -172,7 +173,12 @@ impl<K: BlockProducts> Decode for Decoder<K> {
     }
 
     fn numerics(&self) -> String {
-        let products = if self.weights.has_integers() { "-int14-v1" } else { "" };
+        let products = match self.weights.code_products() {
+            Some(CodeProducts::Integers) => "-int14-v2",
+            // Says what products of whole numbers are, too: logits are such.
+            Some(CodeProducts::Floats) => "-codes-v1",
+            None => "",
+        };
         format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
     }
 

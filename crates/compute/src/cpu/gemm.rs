@@ -8,6 +8,7 @@ use super::arithmetic::{Arithmetic, Waiting};
 use super::isa::{Isa, Kernel};
 use super::lanes::{LANES, Lanes, padded};
 use super::math::{self, TOGETHER};
+use super::quant::{Cells, CodeProducts};
 use super::rows::Rows;
 use super::shared::Shared;
 use super::weights::Projection;
@@ -152,9 +153,13 @@ impl<E: Arithmetic> Gemm<'_, E> {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
-        let is_coded = self.weights.iter().any(|part| part.matrix.cells().is_some());
+        let of_whole_numbers = self
+            .weights
+            .iter()
+            .any(|part| part.matrix.cells().and_then(Cells::products) == Some(CodeProducts::Integers));
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
-        let reads_again = isa.has_tiles() && !is_coded && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
+        let reads_again =
+            isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
         if reads_again {
             Cut::in_few(&own, panels, members, shards)
         } else {

@@ -20,10 +20,10 @@ pub(crate) const LANES: usize = 16;
 /// Added to a small number it leaves its nearest integer in the low mantissa bits.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
-/// Its mantissa takes integers below 128 as they are, at this bit of a float.
-pub(crate) const BITS_BIAS: f32 = 128.0;
-#[cfg(target_arch = "x86_64")]
-const BITS_AT: usize = 16;
+/// Its mantissa takes small integers as they are, from bit `at` of a float on.
+pub(crate) const fn bits_bias(at: usize) -> f32 {
+    (1 << (f32::MANTISSA_DIGITS as usize - 1 - at)) as f32
+}
 
 /// `n` rounded up to whole vectors.
 pub(crate) const fn padded(n: usize) -> usize {
@@ -40,8 +40,6 @@ pub(crate) trait Lanes: Copy {
     const MANY_REGISTERS: bool = false;
     /// Whether products of bf16 may use [tile registers](super::tiles).
     const TILES: bool = false;
-    /// Whether look-ups of 16-bit words are instructions (AVX-512 BW).
-    const WORD_TABLES: bool = false;
     /// Bytes that are looked up in tables of sixteen by one instruction; 0 where there is none.
     const TABLE_BYTES: usize = 0;
 
@@ -79,16 +77,17 @@ pub(crate) trait Lanes: Copy {
     /// 32 bytes are readable at `p`.
     unsafe fn load_f16(p: *const u8) -> Self;
 
-    /// [`BITS_BIAS`] plus an integer of 7 bits at most: `bits` bits of each of 16 words, from bit `first` on.
+    /// [`bits_bias`]`(at)` plus an integer: `bits` bits of each of 16 words, from bit `first` on, which become those from bit
+    /// `at` on of a float's mantissa: `first + bits` ≤ 32, `at + bits` ≤ 23. Bits that move equally far can move together.
     ///
     /// # Safety
     /// 16 words are readable at `p`.
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self;
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self;
 
-    /// The nearest bf16, of two as near ones that which is farther from zero; for numbers between 1 and 2¹⁰⁰, and zero.
-    fn nearest_bf16(self) -> Self;
+    /// Without the bits that a bf16 has no room for.
+    fn cut_to_bf16(self) -> Self;
 
-    /// 16 pairs of bf16, from numbers that are nothing else.
+    /// 16 pairs of bf16, cut off.
     ///
     /// # Safety
     /// 64 bytes are writable at `p`.
@@ -209,7 +208,7 @@ mod tests {
                 std::hint::black_box(std::array::from_fn(|i| (i as u32 + 3).wrapping_mul(0x9e37_79b9)));
             // SAFETY: sixteen words.
             let (bits_low, bits_high) =
-                unsafe { (L::load_bits(words.as_ptr(), 6, 6), L::load_bits(words.as_ptr(), 30, 2)) };
+                unsafe { (L::load_bits(words.as_ptr(), 6, 6, 16), L::load_bits(words.as_ptr(), 30, 2, 11)) };
             let magic = L::splat(MAGIC);
             let whole = a.max(L::splat(-100.0)).min(L::splat(100.0));
             let mut bits = Vec::new();
@@ -225,7 +224,7 @@ mod tests {
                 a.keep_first(0, b),
                 a.keep_first(5, b),
                 a.keep_first(16, b),
-                a.max(L::splat(1.0)).nearest_bf16(),
+                a.cut_to_bf16(),
                 bits_low,
                 bits_high,
                 whole.add(magic).pow2_of_magic(),
@@ -321,9 +320,9 @@ mod tests {
         }
     }
 
-    struct Nearest<'a>(&'a [f32; LANES], &'a [u32; LANES]);
+    struct Cut<'a>(&'a [f32; LANES], &'a [u32; LANES]);
 
-    impl Kernel for Nearest<'_> {
+    impl Kernel for Cut<'_> {
         type Output = ([f32; LANES], [f32; LANES], [[u16; 2]; LANES]);
 
         #[inline(always)]
@@ -331,9 +330,9 @@ mod tests {
             let mut pairs = [[0; 2]; LANES];
             // SAFETY: sixteen of everything.
             unsafe {
-                let nearest = L::load(self.0.as_ptr()).nearest_bf16();
-                L::store_bf16_pairs(nearest, L::splat(1.0), pairs.as_mut_ptr().cast());
-                (nearest.to_array(), L::load_bits(self.1.as_ptr(), 27, 5).to_array(), pairs)
+                let numbers = L::load(self.0.as_ptr());
+                L::store_bf16_pairs(numbers, numbers.mul(L::splat(-1.0)), pairs.as_mut_ptr().cast());
+                (numbers.cut_to_bf16().to_array(), L::load_bits(self.1.as_ptr(), 27, 5, 16).to_array(), pairs)
             }
         }
     }
@@ -365,19 +364,19 @@ mod tests {
     }
 
     #[test]
-    fn integers_and_their_nearest_bf16() {
-        let (mut numbers, mut nearest) = ([0.0; LANES], [0.0; LANES]);
+    fn integers_and_what_is_left_of_them() {
+        let (mut numbers, mut left) = ([0.0; LANES], [0.0; LANES]);
         let table =
-            [(255.0, 255.0), (256.0, 256.0), (257.0, 258.0), (-257.0, -258.0), (-1027.0, -1024.0), (4095.0, 4096.0)];
+            [(255.0, 255.0), (256.0, 256.0), (257.0, 256.0), (-257.0, -256.0), (-1031.0, -1024.0), (4095.0, 4080.0)];
         for (i, (number, expected)) in table.into_iter().enumerate() {
-            (numbers[i], nearest[i]) = (number, expected);
+            (numbers[i], left[i]) = (number, expected);
         }
         let words = std::array::from_fn(|i| (i as u32 * 2) << 27 | 0x7ff_ffff);
         for isa in Isa::available() {
-            let (rounded, bits, pairs) = isa.run(Nearest(&numbers, &words));
-            assert_eq!(rounded, nearest, "{isa}");
-            assert_eq!(bits, std::array::from_fn(|i| BITS_BIAS + (i as f32 * 2.0)), "{isa}");
-            assert_eq!(pairs, nearest.map(|value| [(value.to_bits() >> 16) as u16, 0x3f80]), "{isa}");
+            let (cut, bits, pairs) = isa.run(Cut(&numbers, &words));
+            assert_eq!(cut, left, "{isa}");
+            assert_eq!(bits, std::array::from_fn(|i| bits_bias(16) + (i as f32 * 2.0)), "{isa}");
+            assert_eq!(pairs, left.map(|value| [value, -value].map(|value| (value.to_bits() >> 16) as u16)), "{isa}");
         }
     }
 

@@ -26,12 +26,11 @@ use self::many_rows::many_rows;
 use self::passes::PassBlocks;
 use self::product::FEW_ROWS;
 pub(crate) use self::product::{PagedProduct, PairsProduct, Passing};
-pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index, tile_stride};
-pub(crate) use self::vectors::{BlockProduct, Fold, WideColumns};
+pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
 use super::lanes::{LANES, Lanes, to_bf16};
-use super::quant;
+use super::quant::{self, CodeProducts};
 use super::rows::Rows;
 
 /// Rows and panels of one product: two tiles each.
@@ -54,7 +53,7 @@ const NEAR_PRODUCTS: usize = 4;
 const ITEM_ELEMENTS: usize = 512 << 10;
 /// Beyond that they save no more reads of W.
 const MAX_ITEM_ROWS: usize = 512;
-/// Compact blocks that few rows are multiplied with at a time, without tiles. Odd, so that blocks of both panels do not share
+/// Expanded blocks that few rows are multiplied with at a time. Odd, so that blocks of both panels do not share
 /// the same sets of a first-level cache.
 const STREAM_BLOCKS: usize = 5;
 /// Panels whose sums wait for the next slice of k. The more there are, the less often slices of rows are read again from beyond
@@ -102,19 +101,21 @@ impl Arithmetic for bf16 {
 
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
+        let (matrix, rows) = (&item.weights.matrix, item.rows.len());
+        if let Some(cells) = matrix.cells()
+            && cells.products() == Some(CodeProducts::Integers)
+        {
+            return quant::integers::<L>(item, cells, &mut packed.quant);
+        }
         let left = match &item.gemm.x {
             Rows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
             // SAFETY: written in an earlier phase; items begin at whole tiles.
             Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
         };
-        if let Some(cells) = item.weights.matrix.cells() {
-            return quant::multiply::<L>(item, cells, left, &mut packed.quant);
-        }
-        if !L::TILES && item.rows.len() > FEW_ROWS {
-            return in_blocks::<L>(item, left, packed);
-        }
-        match item.weights.matrix.compact() {
-            Some(compact) if item.rows.len() <= PRODUCT_ROWS => few_rows::<L>(item, compact, left, packed),
+        match matrix.cells() {
+            Some(cells) if rows <= quant::MOST_FROM_CODES => quant::few_rows::<L>(item, cells, left, &mut packed.quant),
+            _ if !L::TILES && rows > FEW_ROWS => in_blocks::<L>(item, left, packed),
+            _ if !matrix.is_plain() && rows <= PRODUCT_ROWS => few_rows::<L>(item, left, packed),
             _ => many_rows::<L>(item, left, packed),
         }
     }

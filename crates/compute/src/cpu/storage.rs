@@ -59,9 +59,9 @@ pub enum Products {
     /// Of whole numbers where that is faster: mostly without AMX.
     #[default]
     Auto,
-    /// Rows are rounded to bf16.
+    /// Rows and weights are rounded to bf16, but for logits.
     Float,
-    /// Rows become whole numbers of 14 bits, 32 by 32.
+    /// Rows become whole numbers of 14 bits, 32 by 32; weights stay what they are.
     Integer,
 }
 
@@ -73,7 +73,7 @@ impl Products {
             Self::Float => false,
             Self::Integer => true,
         };
-        if integer { CodeProducts::Integers } else { CodeProducts::Pairs }
+        if integer { CodeProducts::Integers } else { CodeProducts::Floats }
     }
 }
 

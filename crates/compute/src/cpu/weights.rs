@@ -12,11 +12,11 @@ pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
-use self::matrix::{Arena, Order, RowSlice, Types, pack, packed_elements};
+use self::matrix::{Arena, Made, Makes, Order, RowSlice, Types, pack, packed_elements};
 use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::{LANES, padded};
-use super::quant::Cells;
+use super::quant::{Cells, CodeProducts};
 use super::shards::{Deal, Shards};
 use super::storage::Forms;
 use super::team::Team;
@@ -114,7 +114,7 @@ impl<E: Element> DecoderWeights<E> {
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
         let head = OutputRows { matrix, bias: None, rows: shapes.vocab, deal: Deal::Panels };
-        let head = loader.projection(Order::Stacked, shapes.hidden, &[head])?;
+        let head = loader.made(Order::Stacked, Makes::Logits, shapes.hidden, &[head])?;
         Ok(Self { layers, final_norm: vector(weights, Part::FinalNorm, shapes.hidden)?, head })
     }
 }
@@ -136,16 +136,16 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// Whether some products are of whole numbers.
-    pub(crate) fn has_integers(&self) -> bool {
+    /// What quantized matrices are kept for; `None` without such.
+    pub(crate) fn code_products(&self) -> Option<CodeProducts> {
         let of_layer =
-            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(has_integers);
-        self.layers.iter().any(of_layer) || has_integers(&self.head)
+            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().find_map(of_parts);
+        self.layers.iter().find_map(of_layer).or_else(|| of_parts(&self.head))
     }
 }
 
-fn has_integers<E: Element>(parts: &Sharded<E>) -> bool {
-    parts.iter().any(|part| part.matrix.cells().is_some_and(Cells::has_integers))
+fn of_parts<E: Element>(parts: &Sharded<E>) -> Option<CodeProducts> {
+    parts.iter().find_map(|part| part.matrix.cells().and_then(Cells::products))
 }
 
 impl<E: Element> Projection<E> {
@@ -225,6 +225,16 @@ impl<E: Element> Loader<'_, E> {
 
     /// One matrix per shard from the rows of one or more tensors.
     fn projection(&mut self, order: Order, depth: usize, parts: &[OutputRows]) -> Result<Sharded<E>, ComputeError> {
+        self.made(order, Makes::Layers, depth, parts)
+    }
+
+    fn made(
+        &mut self,
+        order: Order,
+        result: Makes,
+        depth: usize,
+        parts: &[OutputRows],
+    ) -> Result<Sharded<E>, ComputeError> {
         let views = parts.iter().map(|part| matrix(self.weights, part.matrix, part.rows, depth));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let biases = parts.iter().map(|part| part.bias.map(|bias| vector(self.weights, bias, part.rows)).transpose());
@@ -237,8 +247,8 @@ impl<E: Element> Loader<'_, E> {
             slices.collect()
         };
         let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
-        let types = self.types(order, &views);
-        let matrices = pack(&mut self.arenas, (order, types), depth, &shards, self.team)?;
+        let of = Made { order, types: self.types(order, &views), result };
+        let matrices = pack(&mut self.arenas, of, depth, &shards, self.team)?;
         (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
         let mut first_column = 0;
         let projections = matrices.into_iter().zip(&shards).map(|(matrix, slices)| {

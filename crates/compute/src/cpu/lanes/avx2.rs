@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{BITS_AT, BITS_BIAS, LANES, Lanes, MAGIC};
+use super::{LANES, Lanes, MAGIC, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// Lanes 0..8 and 8..16.
@@ -71,17 +71,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self {
-        avx2!(Self(eight_bits(p, first, bits), eight_bits(p.add(8), first, bits)))
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
+        avx2!(Self(eight_bits(p, first, bits, at), eight_bits(p.add(8), first, bits, at)))
     }
 
     #[inline(always)]
-    fn nearest_bf16(self) -> Self {
+    fn cut_to_bf16(self) -> Self {
         avx2!({
-            let (half, high) = (_mm256_set1_epi32(0x8000), _mm256_set1_epi32(0xffff_0000_u32 as i32));
-            let low = _mm256_and_si256(_mm256_add_epi32(_mm256_castps_si256(self.0), half), high);
-            let high = _mm256_and_si256(_mm256_add_epi32(_mm256_castps_si256(self.1), half), high);
-            Self(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
+            let upper = _mm256_castsi256_ps(_mm256_set1_epi32(0xffff_0000_u32 as i32));
+            Self(_mm256_and_ps(self.0, upper), _mm256_and_ps(self.1, upper))
         })
     }
 
@@ -90,8 +88,8 @@ impl Lanes for Avx2 {
         avx2!({
             let low = _mm256_srli_epi32::<16>(_mm256_castps_si256(even.0));
             let high = _mm256_srli_epi32::<16>(_mm256_castps_si256(even.1));
-            _mm256_storeu_si256(p.cast(), _mm256_or_si256(low, _mm256_castps_si256(odd.0)));
-            _mm256_storeu_si256(p.add(32).cast(), _mm256_or_si256(high, _mm256_castps_si256(odd.1)));
+            _mm256_storeu_si256(p.cast(), _mm256_blend_epi16::<0xaa>(low, _mm256_castps_si256(odd.0)));
+            _mm256_storeu_si256(p.add(32).cast(), _mm256_blend_epi16::<0xaa>(high, _mm256_castps_si256(odd.1)));
         });
     }
 
@@ -214,16 +212,16 @@ impl Lanes for Avx2 {
 /// # Safety
 /// Eight words are readable.
 #[inline(always)]
-unsafe fn eight_bits(p: *const u32, first: usize, bits: usize) -> __m256 {
+unsafe fn eight_bits(p: *const u32, first: usize, bits: usize, at: usize) -> __m256 {
     avx2!({
         let words = _mm256_loadu_si256(p.cast());
-        let moved = if first > BITS_AT {
-            _mm256_srlv_epi32(words, _mm256_set1_epi32((first - BITS_AT) as i32))
+        let moved = if first > at {
+            _mm256_srlv_epi32(words, _mm256_set1_epi32((first - at) as i32))
         } else {
-            _mm256_sllv_epi32(words, _mm256_set1_epi32((BITS_AT - first) as i32))
+            _mm256_sllv_epi32(words, _mm256_set1_epi32((at - first) as i32))
         };
-        let kept = _mm256_and_si256(moved, _mm256_set1_epi32(((1 << bits) - 1) << BITS_AT));
-        _mm256_castsi256_ps(_mm256_or_si256(kept, _mm256_set1_epi32(BITS_BIAS.to_bits() as i32)))
+        let kept = _mm256_and_si256(moved, _mm256_set1_epi32(((1 << bits) - 1) << at));
+        _mm256_castsi256_ps(_mm256_or_si256(kept, _mm256_set1_epi32(bits_bias(at).to_bits() as i32)))
     })
 }
 

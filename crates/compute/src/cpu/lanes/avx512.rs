@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{BITS_AT, BITS_BIAS, LANES, Lanes, MAGIC, avx2};
+use super::{LANES, Lanes, MAGIC, avx2, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// `TILES`: the machine has AMX and with it AVX512_BF16, too, or, in tests, both are emulated.
@@ -18,7 +18,6 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     const ACCUMULATORS: usize = 24;
     const MANY_REGISTERS: bool = true;
     const TILES: bool = TILES;
-    const WORD_TABLES: bool = true;
     const TABLE_BYTES: usize = 64;
 
     #[inline(always)]
@@ -60,32 +59,33 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self {
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
         avx512!({
             let words = _mm512_loadu_si512(p.cast());
-            let moved = if first > BITS_AT {
-                _mm512_srlv_epi32(words, _mm512_set1_epi32((first - BITS_AT) as i32))
+            let moved = if first > at {
+                _mm512_srlv_epi32(words, _mm512_set1_epi32((first - at) as i32))
             } else {
-                _mm512_sllv_epi32(words, _mm512_set1_epi32((BITS_AT - first) as i32))
+                _mm512_sllv_epi32(words, _mm512_set1_epi32((at - first) as i32))
             };
-            let kept = _mm512_and_si512(moved, _mm512_set1_epi32(((1 << bits) - 1) << BITS_AT));
-            Self(_mm512_castsi512_ps(_mm512_or_si512(kept, _mm512_set1_epi32(BITS_BIAS.to_bits() as i32))))
+            let kept = _mm512_and_si512(moved, _mm512_set1_epi32(((1 << bits) - 1) << at));
+            Self(_mm512_castsi512_ps(_mm512_or_si512(kept, _mm512_set1_epi32(bits_bias(at).to_bits() as i32))))
         })
     }
 
     #[inline(always)]
-    fn nearest_bf16(self) -> Self {
-        Self(avx512!({
-            let half_up = _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_set1_epi32(0x8000));
-            _mm512_castsi512_ps(_mm512_and_si512(half_up, _mm512_set1_epi32(0xffff_0000_u32 as i32)))
-        }))
+    fn cut_to_bf16(self) -> Self {
+        let upper = avx512!(_mm512_set1_epi32(0xffff_0000_u32 as i32));
+        Self(avx512!(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(self.0), upper))))
     }
 
     #[inline(always)]
     unsafe fn store_bf16_pairs(even: Self, odd: Self, p: *mut u8) {
         avx512!({
             let even = _mm512_srli_epi32::<16>(_mm512_castps_si512(even.0));
-            _mm512_storeu_si512(p.cast(), _mm512_or_si512(even, _mm512_castps_si512(odd.0)));
+            let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+            // upper ? odd : even, bit by bit
+            let pairs = _mm512_ternarylogic_epi32::<0xca>(upper, _mm512_castps_si512(odd.0), even);
+            _mm512_storeu_si512(p.cast(), pairs);
         });
     }
 

@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use super::{BITS_BIAS, LANES, Lanes, MAGIC};
+use super::{LANES, Lanes, MAGIC, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// What any target can run. Without a hardware FMA `mul_add` is a library call: exact, and slow.
@@ -76,21 +76,24 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize) -> Self {
+    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
         // SAFETY: the caller's promise.
-        Self(unsafe { Self::load_words(p.cast()) }.map(|word| BITS_BIAS + (word >> first & ((1 << bits) - 1)) as f32))
+        let words = unsafe { Self::load_words(p.cast()) };
+        Self(words.map(|word| bits_bias(at) + (word >> first & ((1 << bits) - 1)) as f32))
     }
 
     #[inline(always)]
-    fn nearest_bf16(self) -> Self {
-        Self(self.0.map(|lane| f32::from_bits(lane.to_bits().wrapping_add(0x8000) & 0xffff_0000)))
+    fn cut_to_bf16(self) -> Self {
+        Self(self.0.map(|lane| f32::from_bits(lane.to_bits() & 0xffff_0000)))
     }
 
     #[inline(always)]
     unsafe fn store_bf16_pairs(even: Self, odd: Self, p: *mut u8) {
         for i in 0..LANES {
             // SAFETY: the caller's promise.
-            unsafe { p.cast::<u32>().add(i).write_unaligned(even.0[i].to_bits() >> 16 | odd.0[i].to_bits()) };
+            unsafe {
+                p.cast::<u32>().add(i).write_unaligned(even.0[i].to_bits() >> 16 | odd.0[i].to_bits() & 0xffff_0000)
+            };
         }
     }
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use half::bf16;
 
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
-use super::vectors::{Add, BlockProduct, WIDE_PANELS, WideColumns};
+use super::vectors::{BlockProduct, WIDE_PANELS, WideColumns};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
-use crate::cpu::compact::Reader;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::tile_reader::TileReader;
 use crate::cpu::weights::Matrix;
 
 const SUMS_STRIDE: usize = WIDE_PANELS * LANES;
@@ -38,7 +38,7 @@ pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
                 begins: block == 0,
             };
             // SAFETY: `left` has all blocks of whole tiles of rows; the sums have all rows, the columns all panels.
-            unsafe { product.run::<L>(&columns, &Add) };
+            unsafe { product.run::<L>(&columns) };
         }
         item.finish::<L>(item.rows.clone(), panels, packed.sums_of(rows, WIDE_PANELS), SUMS_STRIDE);
     }
@@ -51,16 +51,18 @@ enum Source<'a> {
         panels: Range<usize>,
     },
     /// Readers of two panels each.
-    Compact([Option<Reader<'a>>; WIDE_PANELS / PRODUCT_PANELS]),
+    Expanded([Option<TileReader<'a>>; WIDE_PANELS / PRODUCT_PANELS]),
 }
 
 impl<'a> Source<'a> {
     fn of(matrix: &'a Matrix<bf16>, panels: Range<usize>) -> Self {
-        let Some(compact) = matrix.compact() else { return Self::Plain { matrix, panels } };
-        Self::Compact(std::array::from_fn(|pair| {
+        if matrix.is_plain() {
+            return Self::Plain { matrix, panels };
+        }
+        Self::Expanded(std::array::from_fn(|pair| {
             let first = panels.start + pair * PRODUCT_PANELS;
             let of_reader = first..panels.end.min(first + PRODUCT_PANELS);
-            (!of_reader.is_empty()).then(|| compact.reader(of_reader, 0))
+            if of_reader.is_empty() { None } else { matrix.reader(of_reader, 0) }
         }))
     }
 
@@ -76,7 +78,7 @@ impl<'a> Source<'a> {
                     unsafe { columns.put::<L>(place, b, pair_stride, PAIRS) };
                 }
             }
-            Self::Compact(readers) => {
+            Self::Expanded(readers) => {
                 for (pair, reader) in readers.iter_mut().enumerate() {
                     let Some(reader) = reader else { continue };
                     let tiles = packed.expanded(0, PRODUCT_PANELS * STREAM_BLOCKS);

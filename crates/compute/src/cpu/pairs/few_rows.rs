@@ -1,4 +1,4 @@
-//! Few rows of compact weights: these are multiplied as soon as they are expanded.
+//! Few rows of weights that have to be expanded: these are multiplied as soon as they are.
 
 use half::bf16;
 
@@ -6,21 +6,16 @@ use super::product::{PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
-use crate::cpu::compact::Compact;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::weights::Matrix;
 
 /// All sums of an item of at most one product's rows, a few blocks at a time.
 #[inline(always)]
-pub(super) fn few_rows<L: Lanes>(
-    item: &GemmItem<'_, bf16>,
-    compact: &Compact,
-    left: *const bf16,
-    packed: &mut TileRows,
-) {
+pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let matrix = &item.weights.matrix;
     let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    assert!(!matrix.is_plain());
     for panel in item.panels.clone().step_by(PRODUCT_PANELS) {
         let panels = panel..item.panels.end.min(panel + PRODUCT_PANELS);
         let room = packed.expanded(0, panels.len() * STREAM_BLOCKS);
@@ -40,8 +35,9 @@ pub(super) fn few_rows<L: Lanes>(
             c_stride: PRODUCT_PANELS * LANES,
             resume: false,
         };
+        let Some(mut reader) = matrix.reader(panels, 0) else { return };
         // SAFETY: `left` has all blocks, the sums are those of a whole product, and there is room for so many blocks.
-        unsafe { product.stream::<L>(room, &mut compact.reader(panels, 0)) };
+        unsafe { product.stream::<L>(room, &mut reader) };
         sums.finish::<L>(item, 0..item.rows.len());
     }
 }

@@ -9,9 +9,9 @@ use super::product::{AHEAD, Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SHORT_PASSES, SLICED_PANELS};
-use crate::cpu::compact::{Compact, Reader};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::tile_reader::TileReader;
 use crate::cpu::weights::Matrix;
 
 /// Products that ask for one panel between them.
@@ -23,8 +23,8 @@ const PARTS: usize = 8;
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
 #[inline(always)]
 pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
-    let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
-    let compact = item.weights.matrix.compact();
+    let matrix = &item.weights.matrix;
+    let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
     let (passing, pass_blocks) = match products {
         NEAR_PRODUCTS.. => (Passing::Left, SHORT_PASSES),
@@ -32,7 +32,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     };
     let mut passes = Passes::new(item.panels.clone(), blocks, pass_blocks);
     let mut half = 0;
-    let mut expanding = Expanding::of_next(&passes, compact, packed, half);
+    let mut expanding = Expanding::of_next(&passes, matrix, packed, half);
     let mut before = None;
     while let Some(pass) = passes.next() {
         let right = match expanding.take() {
@@ -43,7 +43,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             None => Right::of(item, &pass),
         };
         half = 1 - half;
-        expanding = Expanding::of_next(&passes, compact, packed, half);
+        expanding = Expanding::of_next(&passes, matrix, packed, half);
         let next = passes.clone().next().map(|pass| (pass.panels.start, pass.blocks));
         let next = next.unwrap_or_else(|| (item.panels.end, 0..blocks.min(pass_blocks.pass)));
         for product in 0..products {
@@ -92,16 +92,16 @@ impl Right {
 
 /// What the next pass multiplies with, expanded little by little.
 struct Expanding<'a> {
-    reader: Reader<'a>,
+    reader: TileReader<'a>,
     to: *mut bf16,
     pass: Pass,
 }
 
 impl<'a> Expanding<'a> {
     /// Into one half of the buffer; `None` where there is nothing more to expand, or nothing at all.
-    fn of_next(passes: &Passes, compact: Option<&'a Compact>, packed: &mut TileRows, half: usize) -> Option<Self> {
+    fn of_next(passes: &Passes, matrix: &'a Matrix<bf16>, packed: &mut TileRows, half: usize) -> Option<Self> {
         let pass = passes.clone().next()?;
-        let reader = compact?.reader(pass.panels.clone(), pass.blocks.start);
+        let reader = matrix.reader(pass.panels.clone(), pass.blocks.start)?;
         Some(Self { reader, to: packed.expanded(half, pass.tiles()), pass })
     }
 
@@ -176,7 +176,7 @@ fn multiply<L: Lanes>(
     // While the first rows pass by, what comes next is asked for, in equal parts; where it is longer, not all of it.
     let (of_pair, part) = (meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
     let (panel, asked) = (meanwhile.next.0 + of_pair, &meanwhile.next.1);
-    let ahead = (matrix.compact().is_none() && of_pair < PRODUCT_PANELS && panel < matrix.panels())
+    let ahead = (matrix.is_plain() && of_pair < PRODUCT_PANELS && panel < matrix.panels())
         .then(|| matrix.panel(panel).wrapping_add(asked.start * TILE + part * asked.len() * AHEAD));
     let of_blocks = PairsProduct {
         rows,

@@ -7,11 +7,11 @@
 
 use half::bf16;
 
-use super::vectors::{Add, BlockProduct, WideColumns};
+use super::vectors::{BlockProduct, WideColumns};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
-use crate::cpu::compact::Reader;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::tile_reader::TileReader;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::{self, Operands};
 
@@ -179,12 +179,12 @@ impl PairsProduct {
         }
     }
 
-    /// With B as it is read, block after block. `room` is where `b` is.
+    /// With B as it is read, a few blocks at a time. `room` is where `b` is.
     ///
     /// # Safety
     /// [`STREAM_BLOCKS`] of each panel are writable there.
     #[inline(always)]
-    pub(super) unsafe fn stream<L: Lanes>(&self, room: *mut bf16, reader: &mut Reader<'_>) {
+    pub(super) unsafe fn stream<L: Lanes>(&self, room: *mut bf16, reader: &mut TileReader<'_>) {
         debug_assert!(self.b == room);
         let blocks = self.pairs / BLOCK_PAIRS;
         #[cfg(target_arch = "x86_64")]
@@ -224,17 +224,21 @@ impl PairsProduct {
         &self,
         blocks: usize,
         room: *mut bf16,
-        reader: &mut Reader<'_>,
+        reader: &mut TileReader<'_>,
     ) {
-        let mut operands = Operands { blocks: 1, ..self.operands() };
+        let mut operands = self.operands();
         let c_bytes = self.c_stride * size_of::<f32>();
         // SAFETY: as in `tiles`, and the caller's promise.
         unsafe {
             tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
-            for _ in 0..blocks {
-                reader.next::<L>(room, self.b_panel_stride);
+            // Tiles that were written just now take long to load, and between products vectors wait.
+            for first in (0..blocks).step_by(STREAM_BLOCKS) {
+                operands.blocks = STREAM_BLOCKS.min(blocks - first);
+                for block in 0..operands.blocks {
+                    reader.next::<L>(room.add(block * TILE), self.b_panel_stride);
+                }
                 tiles::add::<ROWS, COLUMNS>(&operands);
-                operands.left = operands.left.add(TILE);
+                operands.left = operands.left.add(operands.blocks * TILE);
             }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
@@ -278,7 +282,7 @@ impl PairsProduct {
                     c_stride: self.c_stride,
                     begins: first == 0 && !self.resume,
                 }
-                .run::<L>(&columns, &Add);
+                .run::<L>(&columns);
             }
         }
     }
@@ -394,7 +398,7 @@ mod tests {
         }
     }
 
-    struct Streamed<'a>(PairsProduct, *mut bf16, Reader<'a>);
+    struct Streamed<'a>(PairsProduct, *mut bf16, TileReader<'a>);
 
     impl Kernel for Streamed<'_> {
         type Output = ();
@@ -437,7 +441,7 @@ mod tests {
                 let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
                 let to = room.as_mut_ptr();
                 let by_blocks = PairsProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
-                isa.run(Streamed(by_blocks, to, compact.reader(0..panels, 0)));
+                isa.run(Streamed(by_blocks, to, TileReader::Compact(compact.reader(0..panels, 0))));
                 for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
                     assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");
                 }

@@ -56,7 +56,7 @@ pub(crate) struct TileRows {
     packed: Option<Range<usize>>,
     /// Of one product, or of all that wait for the next slice of k.
     sums: Floats,
-    /// What one pass over the rows multiplies with, and what the next one will, where weights are compact.
+    /// What one pass over the rows multiplies with, and what the next one will, where weights have to be expanded.
     expanded: Buffer<bf16>,
     pub(crate) quant: QuantBuffers,
 }

@@ -22,36 +22,20 @@ use crate::cpu::lanes::{LANES, Lanes};
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 /// Panels that share what is widened of the rows: 8 KiB, a quarter of a first-level cache, or half of one that two threads share.
-pub(crate) const WIDE_PANELS: usize = 4;
+pub(super) const WIDE_PANELS: usize = 4;
 /// The most rows that share one load of the columns.
 const STRIP_ROWS: usize = 8;
 
 /// One block of the columns of some panels.
 #[repr(align(64))]
-pub(crate) struct WideColumns(MaybeUninit<[[f32; TILE]; WIDE_PANELS]>);
+pub(super) struct WideColumns(MaybeUninit<[[f32; TILE]; WIDE_PANELS]>);
 
 /// One block of some rows.
 #[repr(align(64))]
 struct WideRows(MaybeUninit<[[f32; BLOCK_DEPTH]; STRIP_ROWS]>);
 
-/// What becomes of a block's products.
-pub(crate) trait Fold {
-    /// The sum of a row's 16 columns with this block.
-    fn fold<L: Lanes>(&self, sum: L, products: L, row: usize, panel: usize) -> L;
-}
-
-/// They are added.
-pub(super) struct Add;
-
-impl Fold for Add {
-    #[inline(always)]
-    fn fold<L: Lanes>(&self, sum: L, products: L, _row: usize, _panel: usize) -> L {
-        sum.add(products)
-    }
-}
-
 impl WideColumns {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(MaybeUninit::uninit())
     }
 
@@ -60,7 +44,7 @@ impl WideColumns {
     /// # Safety
     /// 16 columns of them are readable, pairs `pair_stride` apart.
     #[inline(always)]
-    pub(crate) unsafe fn put<L: Lanes>(&mut self, panel: usize, from: *const bf16, pair_stride: usize, pairs: usize) {
+    pub(super) unsafe fn put<L: Lanes>(&mut self, panel: usize, from: *const bf16, pair_stride: usize, pairs: usize) {
         assert!(panel < WIDE_PANELS && pairs <= BLOCK_PAIRS);
         let to = self.0.as_mut_ptr().cast::<f32>();
         for pair in 0..pairs {
@@ -76,38 +60,38 @@ impl WideColumns {
 
 /// One block of rows in tile order, times columns.
 #[derive(Clone, Copy)]
-pub(crate) struct BlockProduct {
-    pub(crate) rows: usize,
-    pub(crate) panels: usize,
+pub(super) struct BlockProduct {
+    pub(super) rows: usize,
+    pub(super) panels: usize,
     /// Of k.
-    pub(crate) pairs: usize,
-    pub(crate) a: *const bf16,
-    pub(crate) a_tile_stride: usize,
-    pub(crate) c: *mut f32,
-    pub(crate) c_stride: usize,
+    pub(super) pairs: usize,
+    pub(super) a: *const bf16,
+    pub(super) a_tile_stride: usize,
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
     /// Whether sums begin with this block, from zero.
-    pub(crate) begins: bool,
+    pub(super) begins: bool,
 }
 
 impl BlockProduct {
     /// # Safety
     /// A and C hold what the product says, and the columns so many pairs of so many panels.
     #[inline(always)]
-    pub(crate) unsafe fn run<L: Lanes>(&self, columns: &WideColumns, fold: &impl Fold) {
+    pub(super) unsafe fn run<L: Lanes>(&self, columns: &WideColumns) {
         debug_assert!(self.panels <= WIDE_PANELS);
         let mut row = 0;
         while row < self.rows {
             // SAFETY: the caller's promise.
             row += unsafe {
                 match self.rows - row {
-                    8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, columns, fold),
-                    6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, columns, fold),
-                    4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, columns, fold),
-                    4.. => self.strip::<L, 4, 1>(row, columns, fold),
-                    2.. if L::ACCUMULATORS >= 16 => self.strip::<L, 2, 2>(row, columns, fold),
-                    2.. => self.strip::<L, 2, 1>(row, columns, fold),
-                    _ if L::ACCUMULATORS >= 16 => self.strip::<L, 1, 2>(row, columns, fold),
-                    _ => self.strip::<L, 1, 1>(row, columns, fold),
+                    8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, columns),
+                    6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, columns),
+                    4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, columns),
+                    4.. => self.strip::<L, 4, 1>(row, columns),
+                    2.. if L::ACCUMULATORS >= 16 => self.strip::<L, 2, 2>(row, columns),
+                    2.. => self.strip::<L, 2, 1>(row, columns),
+                    _ if L::ACCUMULATORS >= 16 => self.strip::<L, 1, 2>(row, columns),
+                    _ => self.strip::<L, 1, 1>(row, columns),
                 }
             };
         }
@@ -118,12 +102,7 @@ impl BlockProduct {
     /// # Safety
     /// As for `run`.
     #[inline(always)]
-    unsafe fn strip<L: Lanes, const R: usize, const P: usize>(
-        &self,
-        row: usize,
-        columns: &WideColumns,
-        fold: &impl Fold,
-    ) -> usize {
+    unsafe fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize, columns: &WideColumns) -> usize {
         let mut wide = WideRows(MaybeUninit::uninit());
         let x = wide.0.as_mut_ptr().cast::<f32>();
         for r in 0..R {
@@ -140,11 +119,11 @@ impl BlockProduct {
         // SAFETY: the caller's promise.
         unsafe {
             while panel + P <= self.panels {
-                self.products::<L, R, P>((row, panel), x, columns.add(panel * TILE), fold);
+                self.products::<L, R, P>((row, panel), x, columns.add(panel * TILE));
                 panel += P;
             }
             while panel < self.panels {
-                self.products::<L, R, 1>((row, panel), x, columns.add(panel * TILE), fold);
+                self.products::<L, R, 1>((row, panel), x, columns.add(panel * TILE));
                 panel += 1;
             }
         }
@@ -164,7 +143,6 @@ impl BlockProduct {
         (row, panel): (usize, usize),
         x: *const f32,
         columns: *const f32,
-        fold: &impl Fold,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -174,7 +152,7 @@ impl BlockProduct {
                 for p in 0..P {
                     let c = self.c.add((row + r) * self.c_stride + (panel + p) * LANES);
                     let sum = if self.begins { L::splat(0.0) } else { L::load(c) };
-                    fold.fold(sum, even[r][p].add(odd[r][p]), row + r, panel + p).store(c);
+                    sum.add(even[r][p].add(odd[r][p])).store(c);
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Which types are kept as codes, and how large a cell of each is.
 
 use baton_model::Dtype;
+use half::f16;
 
+use super::group::Group;
 use crate::cpu::lanes::{LANES, Lanes};
 
 /// Weights of one column that share a scale: as many as an AMX tile takes at once.
@@ -67,18 +69,53 @@ impl Format {
         }
     }
 
+    /// Scales and minima of a cell; where a type has no minima, what takes the code `zero` to zero.
+    ///
+    /// # Safety
+    /// What lies behind the codes of a cell is readable.
+    #[inline(always)]
+    pub(super) unsafe fn scales<L: Lanes>(self, behind_codes: *const u8, zero: u8) -> (L, L) {
+        // SAFETY: behind the scales are the minima.
+        unsafe {
+            let scales: L = self.sixteen(behind_codes);
+            let minima = if self.minima {
+                self.sixteen(behind_codes.add(self.scale_bytes()))
+            } else {
+                // Exact: a power of two.
+                scales.mul(L::splat(-f32::from(zero)))
+            };
+            (scales, minima)
+        }
+    }
+
     /// Scales, or minima.
     ///
     /// # Safety
     /// 16 of them are readable.
     #[inline(always)]
-    pub(super) unsafe fn sixteen<L: Lanes>(self, scales: *const u8) -> L {
+    unsafe fn sixteen<L: Lanes>(self, scales: *const u8) -> L {
         // SAFETY: the caller's promise.
         unsafe {
             match self.scales {
                 Precision::Half => L::load_f16(scales),
                 Precision::Single => L::load(scales.cast()),
             }
+        }
+    }
+
+    /// Writes those of one column of a cell that is zero so far.
+    pub(super) fn put_scales(self, cell: &mut [u8], column: usize, group: &Group) {
+        let scales = &mut cell[self.code_bytes()..];
+        self.put_scale(scales, column, group.scale);
+        if self.minima {
+            self.put_scale(&mut scales[self.scale_bytes()..], column, group.minimum);
+        }
+    }
+
+    fn put_scale(self, scales: &mut [u8], column: usize, value: f32) {
+        match self.scales {
+            Precision::Half => scales[2 * column..][..2].copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+            Precision::Single => scales[4 * column..][..4].copy_from_slice(&value.to_le_bytes()),
         }
     }
 

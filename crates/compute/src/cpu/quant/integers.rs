@@ -1,11 +1,11 @@
 //! Products of whole numbers, for quantized weights: another order of sums than that of tiles, with numerics of its own, for
-//! machines that have none.
+//! machines that have none; and for logits everywhere, whose errors nothing evens out: no code is rounded here.
 //!
 //! The 32 values of a row that meet a block share a power of two, and become whole numbers of 14 bits. Per output and block, or
 //! per half of one where weights have a scale per 16:
 //!
 //! ```text
-//!   q   = the whole number nearest to x · 2¹²⁻ᵉ, where 2ᵉ ≤ largest |x| < 2ᵉ⁺¹     of bf16(x): exact down to 2ᵉ⁻⁵
+//!   q   = the whole number nearest to x · 2¹²⁻ᵉ, where 2ᵉ ≤ largest |x| < 2ᵉ⁺¹     where x is a bf16: exact down to 2ᵉ⁻⁵
 //!   dot = sum of q · code                                                         exact, in any order; then the nearest f32
 //!   acc = (dot · 2ᵉ⁻¹²) · scale + acc
 //!   acc = minimum · (sum of q · 2ᵉ⁻¹²) + acc                                      where a type has none: -zero · scale
@@ -42,10 +42,11 @@ use self::block::Block;
 pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
 pub(super) use self::rows::WholeRows;
-use super::buffers::QuantBuffers;
-use super::cells::Cells;
-use super::multiply::PANELS;
+use super::buffers::{PANELS, QuantBuffers};
+use super::cells::{Cells, CodeProducts};
+use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::rows::Rows;
 
 /// So far ahead cells are asked for.
 const PREFETCH_BYTES: usize = 4 << 10;
@@ -66,28 +67,37 @@ pub(crate) fn has_byte_products() -> bool {
     is_x86_feature_detected!("avx512vnni")
 }
 
-/// Writes the sums of those of the panels, [`PANELS`] at most, that are kept for these products. All rows are in `rows` on the
-/// left.
+/// All sums of an item, handed to its `finish`.
 #[inline(always)]
-pub(super) fn multiply<L: Lanes>(
-    cells: &Cells,
-    panels: Range<usize>,
-    left: *const bf16,
-    rows: &Range<usize>,
-    buffers: &mut QuantBuffers,
-) {
+pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffers: &mut QuantBuffers) {
+    assert_eq!(cells.products(), Some(CodeProducts::Integers));
+    match &item.gemm.x {
+        Rows::Normed(normed) => buffers.whole.round_normed::<L>(&item.rows, normed, cells.blocks()),
+        // SAFETY: written in an earlier phase; items begin at whole tiles.
+        Rows::Waiting(waiting) => unsafe {
+            buffers.whole.round::<L>(&item.rows, waiting.at_row(item.rows.start), cells.blocks());
+        },
+    }
+    for first in item.panels.clone().step_by(PANELS) {
+        let panels = first..item.panels.end.min(first + PANELS);
+        multiply::<L>(cells, panels.clone(), item.rows.len(), buffers);
+        item.finish::<L>(item.rows.clone(), panels, buffers.sums.as_slice(), PANELS * LANES);
+    }
+}
+
+/// Sums of some panels, [`PANELS`] at most, of rows that are rounded.
+#[inline(always)]
+fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers: &mut QuantBuffers) {
     let blocks = cells.blocks();
     for (place, panel) in panels.enumerate() {
-        let Some(format) = cells.integers(panel) else { continue };
-        // SAFETY: `left` has all blocks of whole tiles of rows.
-        unsafe { buffers.whole.round::<L>(rows, left, blocks) };
+        let Some((format, cells)) = cells.integers(panel) else { continue };
         let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
-        assert!(place < PANELS && sums.len() >= (rows.len() - 1) * PANELS * LANES + LANES);
+        assert!(place < PANELS && sums.len() >= (rows - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();
         let whole = &buffers.whole;
         // All blocks of all strips were rounded just now; sums have all rows.
         let product = |first: usize, count: usize| IntegerProduct {
-            rows: rows.len(),
+            rows,
             blocks: count,
             left: whole.blocks_from(first),
             left_stride: blocks,
@@ -99,9 +109,9 @@ pub(super) fn multiply<L: Lanes>(
             resume: first > 0,
         };
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && rows.len() <= avx512::MOST_FROM_CELLS && has_byte_products() {
+        if L::TABLE_BYTES == 64 && rows <= avx512::MOST_FROM_CELLS && has_byte_products() {
             // SAFETY: below lanes of AVX-512, and the machine has VNNI; a whole panel.
-            unsafe { avx512::from_cells(&product(0, blocks), format, cells.cell(panel, 0)) };
+            unsafe { avx512::from_cells(&product(0, blocks), format, cells) };
             continue;
         }
         let slice_blocks = blocks.div_ceil(blocks.div_ceil(SLICE_BLOCKS));
@@ -109,7 +119,7 @@ pub(super) fn multiply<L: Lanes>(
             let count = slice_blocks.min(blocks - first);
             for block in 0..count {
                 // SAFETY: an existing block.
-                unsafe { format.expand::<L>(cells.cell(panel, 0), first + block, &mut buffers.expanded_cells[block]) };
+                unsafe { format.expand::<L>(cells, first + block, &mut buffers.expanded_cells[block]) };
             }
             product(first, count).run::<L>(&buffers.expanded_cells[..count]);
         }

@@ -1,41 +1,29 @@
 //! Weights that have a small integer scale for each 16 of them, and one scale for each 256: Q2_K, Q3_K and Q6_K.
 //!
-//! A panel of 16 columns is a chain of supercells, one for each 256 k:
+//! Behind the codes of a supercell, which products of floats and of whole numbers have in orders of their own:
 //!
 //! ```text
-//!   supercell = codes of 16 columns × 256 k | small scales of 16 columns × 16 groups | 16 scales | 16 minima, if the type has them
-//! ```
-//!
-//! A tile has one sum for 32 k, so codes meet their small scales before the product, and the one scale after it:
-//!
-//! ```text
-//!   weight = small scale · (code - zero)     an integer; the nearest bf16 where it needs more than 8 bits, as some of Q6_K do
-//!   dot    = the 256 products of bf16(x) and weights, in the order of bf16 weights
-//!   acc    = dot · scale + acc
-//!   acc    = (sum of small minimum · sum of 16 x) · minimum + acc
+//!   bytes [group of 16][column]   small scales; where there are small minima these are the high halves, and scales the low ones
+//!   16 scales | 16 minima
 //! ```
 
-mod cell;
-mod expand;
-mod few_rows;
 mod file;
-mod multiply;
-mod scale;
-#[cfg(test)]
-mod tests;
 
 use baton_model::Dtype;
 
 pub(super) use self::file::Superblock;
-pub(super) use self::multiply::multiply;
-
-use self::cell::Supercell;
+use super::format::GROUP;
+use crate::cpu::lanes::{LANES, Lanes};
 
 /// k of a superblock.
 pub(super) const SUPER_DEPTH: usize = 256;
+/// Blocks of 32 k.
+pub(super) const SUPER_BLOCKS: usize = SUPER_DEPTH / GROUP;
 /// k that share a small scale.
 const SMALL_GROUP: usize = 16;
 pub(super) const SMALL_GROUPS: usize = SUPER_DEPTH / SMALL_GROUP;
+pub(super) const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
+pub(super) const HALVES_BYTES: usize = LANES * 2;
 
 /// By the bits of their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +44,68 @@ impl Superblocks {
         }
     }
 
-    pub(super) fn has_minima(self) -> bool {
-        self == Self::Two
+    pub(super) const fn has_minima(self) -> bool {
+        matches!(self, Self::Two)
     }
 
-    pub(super) const fn cell_bytes(self) -> usize {
+    /// Of a code.
+    pub(super) const fn bits(self) -> usize {
         match self {
-            Self::Two => Supercell::<2>::BYTES,
-            Self::Three => Supercell::<3>::BYTES,
-            Self::Six => Supercell::<6>::BYTES,
+            Self::Two => 2,
+            Self::Three => 3,
+            Self::Six => 6,
         }
     }
 
-    /// Writes one column of a supercell that is zero so far.
-    pub(super) fn put(self, cell: &mut [u8], column: usize, superblock: &Superblock) {
-        match self {
-            Self::Two => Supercell::<2>::put(cell, column, superblock),
-            Self::Three => Supercell::<3>::put(cell, column, superblock),
-            Self::Six => Supercell::<6>::put(cell, column, superblock),
+    /// The code that stands for zero.
+    pub(super) const fn zero(self) -> u8 {
+        if self.has_minima() { 0 } else { 1 << (self.bits() - 1) }
+    }
+
+    /// Codes of 16 columns × 32 k.
+    pub(super) const fn block_bytes(self) -> usize {
+        LANES * GROUP / 8 * self.bits()
+    }
+
+    /// Whole cache lines.
+    pub(super) const fn cell_bytes(self) -> usize {
+        (SUPER_BLOCKS * self.block_bytes() + SMALL_BYTES + 2 * HALVES_BYTES).next_multiple_of(64)
+    }
+
+    /// Writes those of one column: what lies behind the codes, and is zero so far.
+    pub(super) fn put_scales(self, behind_codes: &mut [u8], column: usize, superblock: &Superblock) {
+        let (small, scales) = behind_codes.split_at_mut(SMALL_BYTES);
+        for group in 0..SMALL_GROUPS {
+            let (scale, minimum) = (superblock.small_scales[group] as u8, superblock.small_minima[group] as u8);
+            small[group * LANES + column] = if self.has_minima() { scale | minimum << 4 } else { scale };
+        }
+        scales[2 * column..][..2].copy_from_slice(&superblock.scale.to_le_bytes());
+        scales[HALVES_BYTES + 2 * column..][..2].copy_from_slice(&superblock.minimum.to_le_bytes());
+    }
+
+    /// Scales and minima of a group of 16; where a type has no minima, what takes the code for zero to zero.
+    ///
+    /// # Safety
+    /// What lies behind the codes of a supercell is readable.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "columns are numbers here; indexed loops become vectors")]
+    pub(super) unsafe fn scales<L: Lanes>(self, behind_codes: *const u8, group: usize) -> (L, L) {
+        // Products of 11 bits and 8 are exact.
+        // SAFETY: the caller's promise.
+        unsafe {
+            let small = &*behind_codes.add(group * LANES).cast::<[i8; LANES]>();
+            let scale = L::load_f16(behind_codes.add(SMALL_BYTES));
+            if !self.has_minima() {
+                let scale = scale.mul(L::load_i8(small.as_ptr()));
+                return (scale, scale.mul(L::splat(-f32::from(self.zero()))));
+            }
+            let minimum = L::load_f16(behind_codes.add(SMALL_BYTES + HALVES_BYTES));
+            let (mut scales, mut minima) = ([0; LANES], [0; LANES]);
+            for column in 0..LANES {
+                scales[column] = small[column] & 15;
+                minima[column] = small[column] >> 4 & 15;
+            }
+            (scale.mul(L::load_i8(scales.as_ptr())), minimum.mul(L::load_i8(minima.as_ptr())))
         }
     }
 }

@@ -6,7 +6,7 @@ use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
-use super::runner::{Sequence, Setup, run_alone, step};
+use super::runner::{Sequence, Setup, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::cpu::decoder::Phase;
 use crate::cpu::weights::Weights;
@@ -37,6 +37,8 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     let mut whole = sequence(0, (0..64).collect());
     run_alone(&mut backend, &mut whole, len);
     let expected = whole.result(&backend, layers);
+    // More than are computed at a time.
+    let expected_logits = distributions(&mut backend, &sequence(6, (64..128).collect()), vocab);
     let compare = |got: &Sequence, backend: &CpuBackend, how: &str| {
         let result = got.result(backend, layers);
         assert_eq!(result.2, expected.2, "{name}, {how}: sampled");
@@ -57,14 +59,18 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
         // Few rows at a time and many take different ways through compact weights.
         let (form, chunk) = match threads {
             1 => (WeightForm::Compact, 23),
-            2 => (WeightForm::Plain, 140),
-            _ => (WeightForm::Compact, 140),
+            // The last item has a row or two.
+            2 => (WeightForm::Plain, 129),
+            _ => (WeightForm::Compact, 130),
         };
         let setup = Setup { threads, isa: Some(isa), weights: form, ..plain };
         let mut backend = setup.backend(Arc::clone(&weights));
         let mut other = sequence(0, (0..64).rev().collect());
         run_alone(&mut backend, &mut other, chunk);
-        compare(&other, &backend, &format!("{threads} threads, {isa}, {form:?}, pages reversed"));
+        let how = format!("{threads} threads, {isa}, {form:?}, pages reversed");
+        compare(&other, &backend, &how);
+        let logits = distributions(&mut backend, &sequence(6, (64..128).collect()), vocab);
+        assert!(logits == expected_logits, "{name}, {how}: logits");
     }
     let mut backend = Setup { threads: 2, weights: WeightForm::Compact, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
@@ -97,13 +103,16 @@ fn however_it_is_computed() {
 fn however_deep_it_is() {
     for spec in deep_specs() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
-        // 140 rows at a time are enough products that passes are short, and items wide.
+        // 129 rows at a time are enough products that passes are short, and items wide.
         check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 150, true);
     }
-    // More blocks than are expanded at a time, from the middle of a supercell on, too; and rows with room between them.
-    let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn: 2304, ..block_spec() }));
-    check_all_ways("deep blocks", Arc::clone(&blocks) as _, Setup::PLAIN, 60, true);
-    check_all_ways("deep blocks, whole numbers", blocks, Setup::INTEGER, 60, true);
+    // Two passes; then more blocks than are expanded at a time, from the middle of a supercell on, too, and rows with room between
+    // them.
+    for ffn in [1024, 2560] {
+        let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn, ..block_spec() }));
+        check_all_ways(&format!("{ffn} deep blocks"), Arc::clone(&blocks) as _, Setup::PLAIN, 150, false);
+        check_all_ways(&format!("{ffn} deep blocks, whole numbers"), blocks, Setup::INTEGER, 60, true);
+    }
 }
 
 /// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
+use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId, TokenLogprobs};
 
 use crate::cpu::weights::Weights;
 use crate::{
@@ -130,4 +130,28 @@ pub(super) fn run_alone(backend: &mut CpuBackend, sequence: &mut Sequence, chunk
         let count = chunk.min(sequence.tokens.len() - sequence.done);
         step(backend, &mut [(sequence, count)]);
     }
+}
+
+/// Logits of every position but the last, as log-probabilities of the whole vocabulary.
+pub(super) fn distributions(backend: &mut CpuBackend, sequence: &Sequence, vocab: usize) -> Vec<TokenLogprobs> {
+    let tokens = sequence.tokens.len();
+    let plan = StepPlan {
+        admitted: vec![(sequence.slot, sequence.spec())],
+        segments: vec![Segment {
+            slot: sequence.slot,
+            tokens: 0..tokens,
+            first_position: 0,
+            pages: 0..sequence.pages.len(),
+            output: SegmentOutput { sample: false, prompt_logprobs: Some(vocab as u32) },
+        }],
+        tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
+        pages: sequence.pages.clone(),
+        released: vec![sequence.slot],
+        on_layer: None,
+    };
+    let ticket = backend.submit(&plan).unwrap();
+    let mut output = StepOutput::default();
+    backend.collect(ticket, &mut output).unwrap();
+    assert_eq!(output.prompt_logprobs.len(), tokens - 1);
+    output.prompt_logprobs.into_iter().map(|prompt| prompt.logprobs).collect()
 }

@@ -2,41 +2,14 @@
 
 use std::sync::Arc;
 
-use baton_core::{ShardCounters, TokenLogprobs};
+use baton_core::ShardCounters;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
-use super::runner::{Sequence, Setup, run_alone, step};
+use super::runner::{Sequence, Setup, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::cpu::weights::Weights;
-use crate::{
-    Backend, ComputeError, CpuBackend, CpuOptions, InputToken, KvDtype, Products, Segment, SegmentOutput, StepOutput,
-    StepPlan, StorageDtype, WeightForm,
-};
-
-/// Logits of every position, as log-probabilities of the whole vocabulary.
-fn distributions(backend: &mut CpuBackend, sequence: &Sequence, vocab: usize) -> Vec<TokenLogprobs> {
-    let tokens = sequence.tokens.len();
-    let plan = StepPlan {
-        admitted: vec![(sequence.slot, sequence.spec())],
-        segments: vec![Segment {
-            slot: sequence.slot,
-            tokens: 0..tokens,
-            first_position: 0,
-            pages: 0..sequence.pages.len(),
-            output: SegmentOutput { sample: false, prompt_logprobs: Some(vocab as u32) },
-        }],
-        tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
-        pages: sequence.pages.clone(),
-        released: vec![sequence.slot],
-        on_layer: None,
-    };
-    let ticket = backend.submit(&plan).unwrap();
-    let mut output = StepOutput::default();
-    backend.collect(ticket, &mut output).unwrap();
-    assert_eq!(output.prompt_logprobs.len(), tokens - 1);
-    output.prompt_logprobs.into_iter().map(|prompt| prompt.logprobs).collect()
-}
+use crate::{Backend, ComputeError, CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 
 /// Chunks, then single tokens across the border of a block of 256; and the logits of a short prompt.
 fn everything(setup: &Setup, weights: &Arc<dyn Weights>) -> impl PartialEq + use<> {

@@ -62,23 +62,6 @@ pub(super) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
 }
 
 /// # Safety
-/// As of [`super::multiply`].
-pub(super) unsafe fn multiply<const T: usize>(left: *const bf16, right: *const bf16) {
-    with_sums(|sums| {
-        sums[T] = [[0.0; 16]; TILE_ROWS];
-        // SAFETY: the caller's promise.
-        unsafe { product(&mut sums[T], left, right, ROW_BYTES) };
-    });
-}
-
-/// # Safety
-/// As of [`super::store`].
-pub(super) unsafe fn store<const T: usize>(c: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe { write(T, c, ROW_BYTES) };
-}
-
-/// # Safety
 /// All rows of a tile are writable, `c_bytes` apart.
 unsafe fn write(tile: usize, c: *mut f32, c_bytes: usize) {
     with_sums(|sums| {

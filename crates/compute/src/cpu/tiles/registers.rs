@@ -97,53 +97,6 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
     }
 }
 
-/// Tile `T`, 0 or 1, = left · right of one block each, whose rows and pairs follow each other. What is on the left passes by,
-/// and should not drive out what is on the right.
-///
-/// # Safety
-/// Tiles are configured; both operands are readable.
-#[inline(always)]
-pub(crate) unsafe fn multiply<const T: usize>(left: *const bf16, right: *const bf16) {
-    or_emulated!(emulated::multiply::<T>(left, right));
-    macro_rules! multiply {
-        ($to:literal, $left:literal, $right:literal) => {
-            asm!(
-                concat!("tilezero tmm", $to),
-                concat!("tileloaddt1 tmm", $left, ", [{a} + {s}]"),
-                concat!("tileloadd tmm", $right, ", [{b} + {s}]"),
-                concat!("tdpbf16ps tmm", $to, ", tmm", $left, ", tmm", $right),
-                a = in(reg) left,
-                b = in(reg) right,
-                s = in(reg) ROW_BYTES,
-                options(nostack, preserves_flags),
-            )
-        };
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match T {
-            0 => multiply!(0, 4, 6),
-            _ => multiply!(1, 5, 7),
-        }
-    }
-}
-
-/// Writes tile `T`, 0 or 1; its rows follow each other.
-///
-/// # Safety
-/// Tiles are configured; `c` is writable for a whole tile.
-#[inline(always)]
-pub(crate) unsafe fn store<const T: usize>(c: *mut f32) {
-    or_emulated!(emulated::store::<T>(c));
-    // SAFETY: the caller's promise.
-    unsafe {
-        match T {
-            0 => tile!("tilestored [{c} + {s}], tmm0", c = in(reg) c, s = in(reg) ROW_BYTES),
-            _ => tile!("tilestored [{c} + {s}], tmm1", c = in(reg) c, s = in(reg) ROW_BYTES),
-        }
-    }
-}
-
 /// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
 /// not stay near.
 macro_rules! two_by_two {

@@ -10,10 +10,11 @@ use crate::cpu::compact::{Compact, Exponents};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
 use crate::cpu::pairs::TILE;
-use crate::cpu::quant::Cells;
+use crate::cpu::quant::{Cells, CodeProducts};
 use crate::cpu::region::Region;
 use crate::cpu::storage::Forms;
 use crate::cpu::team::{Member, Team};
+use crate::cpu::tile_reader::TileReader;
 use baton_model::TensorView;
 
 /// The right-hand side of y = x · Wᵀ for a checkpoint's row-major W. Rows and k beyond W's are zero.
@@ -49,8 +50,18 @@ impl<E: Element> Matrix<E> {
         self.cells.as_ref()
     }
 
-    pub(crate) fn compact(&self) -> Option<&Compact> {
-        self.compact.as_ref()
+    /// Whether its elements lie in memory as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.cells.is_none() && self.compact.is_none()
+    }
+
+    /// Tiles of one panel or two, beginning with this block; `None` where they lie in memory.
+    pub(crate) fn reader(&self, panels: Range<usize>, block: usize) -> Option<TileReader<'_>> {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => Some(TileReader::Cells(cells.reader(panels, block))),
+            (None, Some(compact)) => Some(TileReader::Compact(compact.reader(panels, block))),
+            (None, None) => None,
+        }
     }
 
     /// Of memory, padding included.
@@ -68,7 +79,7 @@ impl<E: Element> Matrix<E> {
 
     /// All elements of `panel` are readable behind it, and those of the panels after it.
     pub(crate) fn panel(&self, panel: usize) -> *const E {
-        assert!(panel <= self.panels && self.cells.is_none() && self.compact.is_none());
+        assert!(panel <= self.panels && self.is_plain());
         // SAFETY: inside the region, or one past this matrix.
         unsafe { self.memory.as_ptr().cast::<E>().add(self.first_element + panel * self.panel_stride()) }
     }
@@ -178,10 +189,14 @@ impl<E: Element> Arena<E> {
         used as f32 / capacity as f32
     }
 
-    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, types: Types) -> Result<Matrix<E>, ComputeError> {
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Made) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
-        let may_be_cells = E::CELLS && types == Types::Apart;
-        let formats = if may_be_cells { Cells::formats(columns, depth, self.forms.codes) } else { None };
+        let may_be_cells = E::CELLS && of.types == Types::Apart;
+        let products = match of.result {
+            Makes::Layers => self.forms.codes,
+            Makes::Logits => CodeProducts::Integers,
+        };
+        let formats = if may_be_cells { Cells::formats(columns, depth, products) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
         let is_compact = self.forms.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
         let compact = if is_compact {
@@ -209,17 +224,33 @@ pub(super) enum Types {
     Mixed,
 }
 
+/// What a product with a matrix is.
+#[derive(Clone, Copy)]
+pub(super) enum Makes {
+    Layers,
+    /// Nothing behind them evens out their errors, so that codes are not rounded.
+    Logits,
+}
+
+/// How a matrix is made of tensors, and what for.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) order: Order,
+    pub(super) types: Types,
+    pub(super) result: Makes,
+}
+
 /// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
 pub(super) fn pack<E: Element>(
     arenas: &mut [Arena<E>],
-    (order, types): (Order, Types),
+    of: Made,
     depth: usize,
     shards: &[Vec<RowSlice<'_>>],
     team: &mut Team,
 ) -> Result<Vec<Matrix<E>>, ComputeError> {
-    let columns: Vec<_> = shards.iter().map(|slices| Columns { order, slices }).collect();
+    let columns: Vec<_> = shards.iter().map(|slices| Columns { order: of.order, slices }).collect();
     let empty = arenas.iter_mut().zip(&columns);
-    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth, types)).collect::<Result<Vec<_>, _>>()?;
+    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth, of)).collect::<Result<Vec<_>, _>>()?;
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
@@ -294,7 +325,8 @@ mod tests {
     use half::bf16;
 
     use super::*;
-    use crate::cpu::quant::CodeProducts;
+
+    const STACKED: Made = Made { order: Order::Stacked, types: Types::Apart, result: Makes::Layers };
 
     #[test]
     fn columns_and_sources_are_inverse() {
@@ -315,7 +347,7 @@ mod tests {
     }
 
     fn forms(compact: bool) -> Forms {
-        Forms { compact, codes: CodeProducts::Pairs }
+        Forms { compact, codes: CodeProducts::Floats }
     }
 
     #[test]
@@ -327,7 +359,7 @@ mod tests {
         let mut arenas =
             [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), forms(false)).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
-        let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), 5, &slices, &mut team).unwrap();
+        let matrices = pack(&mut arenas, STACKED, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
             assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (shard + 1, 5, 16 * (shard + 1)));
             for (column, k) in (0..matrix.width()).flat_map(|column| (0..32).map(move |k| (column, k))) {
@@ -358,8 +390,8 @@ mod tests {
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
             let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(true)).unwrap()];
             let mut team = Team::with_shards(2, 1).unwrap();
-            let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), depth, &slices, &mut team).unwrap();
-            assert_eq!(matrices[0].compact().is_some(), !unusual);
+            let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
+            assert_eq!(matrices[0].compact.is_some(), !unusual);
             let plain = packed_elements::<bf16>(rows, depth) * size_of::<bf16>();
             assert_eq!(matrices[0].bytes(), if unusual { plain } else { plain * 3 / 4 });
         }
@@ -376,7 +408,7 @@ mod tests {
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
             let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(false)).unwrap()];
             let mut team = Team::with_shards(1, 1).unwrap();
-            let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), depth, &slices, &mut team).unwrap();
+            let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
             let kept = matrices[0].bytes();
             // Products of scales are kept as f32: 64 bits for each 32 weights.
             let most = bytes.len()
@@ -401,7 +433,7 @@ mod tests {
         let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), forms(false)).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let mut team = Team::with_shards(2, 1).unwrap();
-        let matrices = pack(&mut arenas, (Order::Stacked, Types::Apart), 32, &slices, &mut team).unwrap();
+        let matrices = pack(&mut arenas, STACKED, 32, &slices, &mut team).unwrap();
         let mut expected = [0.0; 32];
         for row in 0..64 {
             Dtype::Q8_0.read(&block(rows.in_file(row)), &mut expected);

@@ -11,7 +11,7 @@ mod from_supercells;
 use std::arch::x86_64::*;
 
 pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
-use super::super::format::GROUP;
+use super::super::format::{GROUP, Precision};
 use super::block::{Block, QUAD, QUADS, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{HIGH, STRIP_ROWS, StripBlock};
@@ -178,5 +178,19 @@ unsafe fn end<const R: usize>(product: &IntegerProduct, sums: &[__m512; R]) {
     for row in 0..R {
         // SAFETY: the caller's promise.
         unsafe { _mm512_storeu_ps(product.c.add(row * product.c_stride), sums[row]) };
+    }
+}
+
+/// # Safety
+/// So many scales are readable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn sixteen(precision: Precision, scales: *const u8) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match precision {
+            Precision::Half => _mm512_cvtph_ps(_mm256_loadu_si256(scales.cast())),
+            Precision::Single => _mm512_loadu_ps(scales.cast()),
+        }
     }
 }

@@ -6,7 +6,7 @@
 //!   8 bits   byte 4c + i % 4 of 64 bytes t
 //! ```
 //!
-//! All are unsigned. Scales and minima lie behind them, as in [other cells](super::super::cell).
+//! All are unsigned. Scales and minima lie behind them, as in [other cells](super::super::floats).
 
 #![allow(clippy::needless_range_loop, reason = "quads and bytes are numbers here; indexed loops become vectors")]
 
@@ -35,7 +35,7 @@ impl IntegerGroups {
     }
 
     /// Writes one column of a cell that is zero so far.
-    pub(in crate::cpu::quant) fn put(self, cell: &mut [u8], column: usize, group: &Group) {
+    pub(super) fn put(self, cell: &mut [u8], column: usize, group: &Group) {
         for (k, &code) in group.codes.iter().enumerate() {
             let (quad, byte) = (place(k) / QUAD, column * QUAD + place(k) % QUAD);
             match self.0.width {
@@ -93,17 +93,7 @@ impl IntegerGroups {
     /// A whole cell is readable.
     #[inline(always)]
     pub(super) unsafe fn scales<L: Lanes>(self, cell: *const u8) -> (L, L) {
-        // SAFETY: behind the codes are the scales, and behind them the minima.
-        unsafe {
-            let at = cell.add(self.0.code_bytes());
-            let scales = self.0.sixteen::<L>(at);
-            let minima = if self.0.minima {
-                self.0.sixteen::<L>(at.add(self.0.scale_bytes()))
-            } else {
-                // Exact: a power of two.
-                scales.mul(L::splat(-f32::from(self.zero())))
-            };
-            (scales, minima)
-        }
+        // SAFETY: they lie behind the codes.
+        unsafe { self.0.scales(cell.add(self.0.code_bytes()), self.zero()) }
     }
 }

@@ -5,11 +5,12 @@ use baton_model::Dtype;
 #[cfg(target_arch = "x86_64")]
 use super::super::format::CodeWidth;
 use super::super::format::{Format, GROUP};
-use super::super::superblock::{SUPER_DEPTH, Superblocks};
+use super::super::group::Group;
+use super::super::superblock::{SUPER_BLOCKS, SUPER_DEPTH, Superblock, Superblocks};
 use super::PREFETCH_BYTES;
 use super::block::Block;
 use super::cell::IntegerGroups;
-use super::supercell::{IntegerSuperblocks, SUPER_BLOCKS};
+use super::supercell::IntegerSuperblocks;
 use crate::cpu::lanes::Lanes;
 
 /// How the cells of a panel are made.
@@ -38,6 +39,22 @@ impl IntegerFormat {
         match self {
             Self::Groups(groups) => groups.cell_bytes(),
             Self::Superblocks(superblocks) => superblocks.cell_bytes(),
+        }
+    }
+
+    /// Writes one column of a cell that is zero so far: the `number`-th of a row of a file.
+    pub(in crate::cpu::quant) fn put(self, cell: &mut [u8], column: usize, dtype: Dtype, row: &[u8], number: usize) {
+        match self {
+            Self::Groups(groups) => {
+                if let Some(group) = Group::read(dtype, row, number) {
+                    groups.put(cell, column, &group);
+                }
+            }
+            Self::Superblocks(superblocks) => {
+                if let Some(superblock) = Superblock::read(dtype, row, number) {
+                    superblocks.put(cell, column, &superblock);
+                }
+            }
         }
     }
 

@@ -7,56 +7,39 @@
 //!   1 bit    bit t                                                          the high one of 3
 //! ```
 //!
-//! Behind all blocks bytes `[group of 16][column]` with small scales, or with a small scale in the low half and a small minimum
-//! in the high half; then 16 scales, and 16 minima.
+//! Behind all blocks are the scales of [superblocks](super::super::superblock).
 
 #![allow(clippy::needless_range_loop, reason = "quads and bytes are numbers here; indexed loops become vectors")]
 
 use super::super::format::GROUP;
-use super::super::superblock::{SMALL_GROUPS, SUPER_DEPTH, Superblock, Superblocks};
+use super::super::superblock::{SUPER_BLOCKS, Superblock, Superblocks};
 use super::block::{Block, QUAD, QUAD_BYTES, QUADS, place};
-use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::lanes::Lanes;
 
-/// Blocks of a supercell.
-pub(super) const SUPER_BLOCKS: usize = SUPER_DEPTH / GROUP;
 pub(super) const FOUR_BITS: usize = QUADS / 2 * QUAD_BYTES;
 pub(super) const TWO_BITS: usize = QUADS / 4 * QUAD_BYTES;
-const ONE_BIT: usize = QUADS / 8 * QUAD_BYTES;
-pub(super) const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
-pub(super) const HALVES_BYTES: usize = LANES * 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IntegerSuperblocks(pub(super) Superblocks);
 
 impl IntegerSuperblocks {
-    /// Codes of one block.
     pub(super) const fn block_bytes(self) -> usize {
-        match self.0 {
-            Superblocks::Two => TWO_BITS,
-            Superblocks::Three => TWO_BITS + ONE_BIT,
-            Superblocks::Six => FOUR_BITS + TWO_BITS,
-        }
+        self.0.block_bytes()
     }
 
-    /// The code that stands for zero.
     pub(super) const fn zero(self) -> u8 {
-        match self.0 {
-            Superblocks::Two => 0,
-            Superblocks::Three => 4,
-            Superblocks::Six => 32,
-        }
+        self.0.zero()
     }
 
-    /// Whole cache lines.
-    pub(crate) const fn cell_bytes(self) -> usize {
-        (SUPER_BLOCKS * self.block_bytes() + SMALL_BYTES + 2 * HALVES_BYTES).next_multiple_of(64)
+    pub(super) const fn cell_bytes(self) -> usize {
+        self.0.cell_bytes()
     }
 
     /// Writes one column of a supercell that is zero so far.
-    pub(in crate::cpu::quant) fn put(self, cell: &mut [u8], column: usize, superblock: &Superblock) {
+    pub(super) fn put(self, cell: &mut [u8], column: usize, superblock: &Superblock) {
         for (k, &code) in superblock.codes.iter().enumerate() {
             let (quad, in_quad) = (place(k % GROUP) / QUAD, column * QUAD + place(k % GROUP) % QUAD);
-            let block = &mut cell[k / GROUP * self.block_bytes()..][..self.block_bytes()];
+            let block = &mut cell[k / GROUP * self.block_bytes()..][..self.0.block_bytes()];
             let two_bits = match self.0 {
                 Superblocks::Six => {
                     block[quad / 2 * QUAD_BYTES + in_quad] |= (code & 15) << (quad % 2 * 4);
@@ -70,13 +53,7 @@ impl IntegerSuperblocks {
             };
             block[two_bits.0 + quad / 4 * QUAD_BYTES + in_quad] |= two_bits.1 << (quad % 4 * 2);
         }
-        let (small, scales) = cell[SUPER_BLOCKS * self.block_bytes()..].split_at_mut(SMALL_BYTES);
-        for group in 0..SMALL_GROUPS {
-            let (scale, minimum) = (superblock.small_scales[group] as u8, superblock.small_minima[group] as u8);
-            small[group * LANES + column] = if self.0.has_minima() { scale | minimum << 4 } else { scale };
-        }
-        scales[2 * column..][..2].copy_from_slice(&superblock.scale.to_le_bytes());
-        scales[HALVES_BYTES + 2 * column..][..2].copy_from_slice(&superblock.minimum.to_le_bytes());
+        self.0.put_scales(&mut cell[SUPER_BLOCKS * self.block_bytes()..], column, superblock);
     }
 
     /// `to` = a block of the supercell.
@@ -86,9 +63,9 @@ impl IntegerSuperblocks {
     #[inline(always)]
     pub(super) unsafe fn expand<L: Lanes>(self, cell: *const u8, number: usize, to: &mut Block) {
         // SAFETY: the caller's promise; codes of all blocks come first.
-        let (codes, small) = unsafe {
-            let codes = std::slice::from_raw_parts(cell.add(number * self.block_bytes()), self.block_bytes());
-            (codes.as_chunks::<QUAD_BYTES>().0, cell.add(SUPER_BLOCKS * self.block_bytes()))
+        let (codes, behind_codes) = unsafe {
+            let codes = std::slice::from_raw_parts(cell.add(number * self.0.block_bytes()), self.0.block_bytes());
+            (codes.as_chunks::<QUAD_BYTES>().0, cell.add(SUPER_BLOCKS * self.0.block_bytes()))
         };
         match self.0 {
             Superblocks::Two => {
@@ -117,24 +94,10 @@ impl IntegerSuperblocks {
                 }
             }
         }
-        // SAFETY: behind the codes are small scales of two groups of each block, scales and minima.
-        unsafe {
-            let (scale, minimum) =
-                (L::load_f16(small.add(SMALL_BYTES)), L::load_f16(small.add(SMALL_BYTES + HALVES_BYTES)));
-            for part in 0..2 {
-                let small = &*small.add((2 * number + part) * LANES).cast::<[i8; LANES]>();
-                // Products of 11 bits and 8 are exact.
-                let (scales, minima) = if self.0.has_minima() {
-                    let (mut scales, mut minima) = ([0; LANES], [0; LANES]);
-                    for column in 0..LANES {
-                        scales[column] = small[column] & 15;
-                        minima[column] = small[column] >> 4 & 15;
-                    }
-                    (scale.mul(L::load_i8(scales.as_ptr())), minimum.mul(L::load_i8(minima.as_ptr())))
-                } else {
-                    let scales = scale.mul(L::load_i8(small.as_ptr()));
-                    (scales, scales.mul(L::splat(-f32::from(self.zero()))))
-                };
+        for part in 0..2 {
+            // SAFETY: scales lie behind the codes.
+            unsafe {
+                let (scales, minima) = self.0.scales::<L>(behind_codes, 2 * number + part);
                 scales.store(to.scales[part].as_mut_ptr());
                 minima.store(to.minima[part].as_mut_ptr());
             }

@@ -7,7 +7,7 @@ use super::super::superblock::Superblock;
 use super::block::Block;
 use super::format::IntegerFormat;
 use super::product::IntegerProduct;
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, WholeRows, round};
+use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, Values, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
 use super::{avx512, has_byte_products};
 use crate::cpu::isa::{Isa, Kernel};
@@ -28,13 +28,17 @@ fn value(i: usize) -> bf16 {
 }
 
 /// The unit, and multiples of it.
-fn defined_row(values: &[bf16]) -> (f64, Vec<i64>) {
-    let largest = values.iter().fold(0.0, |largest: f64, x| largest.max(x.to_f64().abs()));
+fn defined_row(values: &[f32]) -> (f64, Vec<i64>) {
+    let values = values.iter().map(|&x| f64::from(x));
+    let largest = values.clone().fold(0.0, |largest: f64, x| largest.max(x.abs()));
     let unit = 2_f64.powi(largest.log2().floor() as i32 - 12);
-    (unit, values.iter().map(|x| (x.to_f64() / unit).round_ties_even() as i64).collect())
+    (unit, values.map(|x| (x / unit).round_ties_even() as i64).collect())
 }
 
-struct Round<'a>(&'a [bf16; GROUP]);
+enum Round<'a> {
+    Bf16(&'a [bf16; GROUP]),
+    F32(&'a [f32; GROUP]),
+}
 
 impl Kernel for Round<'_> {
     type Output = ((f32, [f32; 3]), [i8; ROW_BYTES]);
@@ -42,21 +46,27 @@ impl Kernel for Round<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
         let mut bytes = [7; ROW_BYTES];
-        (round::<L>(self.0, &mut bytes), bytes)
+        let values = match self {
+            Self::Bf16(values) => Values::<L>::of_bf16(values),
+            Self::F32(values) => Values::of_f32(values),
+        };
+        (round::<L>(values, &mut bytes), bytes)
     }
 }
 
 #[test]
 fn rows_become_multiples_of_a_power_of_two() {
     for block in 0..200 {
-        let mut values: [bf16; GROUP] = std::array::from_fn(|i| value(block * GROUP + i));
+        let mut values: [f32; GROUP] = std::array::from_fn(|i| value(block * GROUP + i).to_f32());
         match block {
             // As large as a block's largest value can be, compared with its power of two, and halfway between two numbers.
-            0 => values[..4]
-                .copy_from_slice(&[1.992_187_5, -1.992_187_5, 1.5 / 4096.0, -2.5 / 4096.0].map(bf16::from_f32)),
-            1 => values = [bf16::from_f32(-1.0); GROUP],
-            2 => values[3] = bf16::MAX,
-            3 => values = values.map(|x| bf16::from_f32(x.to_f32() * 1e-33)),
+            0 => values[..4].copy_from_slice(&[1.992_187_5, -1.992_187_5, 1.5 / 4096.0, -2.5 / 4096.0]),
+            1 => values = [-1.0; GROUP],
+            2 => values[3] = bf16::MAX.to_f32(),
+            3 => values = values.map(|x| bf16::from_f32(x * 1e-33).to_f32()),
+            // No bf16: the largest of all becomes its power of two.
+            4 => values[..3].copy_from_slice(&[2_f32.next_down(), -2_f32.next_down(), 1.0 / 3.0]),
+            5.. if block % 2 == 1 => values = values.map(|x| x / 3.0),
             _ => {}
         }
         let (unit, expected) = defined_row(&values);
@@ -64,14 +74,20 @@ fn rows_become_multiples_of_a_power_of_two() {
         let even_then_odd: Vec<i64> = even_then_odd.collect();
         let (first, last) = expected.split_at(GROUP / 2);
         let sums = [&expected, first, last].map(|some| some.iter().sum::<i64>() as f64 * unit);
+        let halves = values.map(bf16::from_f32);
+        let are_halves = halves.iter().zip(&values).all(|(half, value)| half.to_f32() == *value);
         for isa in Isa::available() {
-            let ((got_unit, got_sums), bytes) = isa.run(Round(&values));
-            assert_eq!((f64::from(got_unit), got_sums.map(f64::from)), (unit, sums), "{isa}, block {block}");
-            let (high, low) = bytes.split_at(GROUP);
-            let got: Vec<i64> =
-                high.iter().zip(low).map(|(&high, &low)| i64::from(HIGH) * i64::from(high) + i64::from(low)).collect();
-            assert_eq!(got, even_then_odd, "{isa}, block {block}");
-            assert!(bytes.iter().all(|byte| (-64..=64).contains(byte)), "{isa}, block {block}: {bytes:?}");
+            let mut ways = vec![isa.run(Round::F32(&values))];
+            ways.extend(are_halves.then(|| isa.run(Round::Bf16(&halves))));
+            for ((got_unit, got_sums), bytes) in ways {
+                assert_eq!((f64::from(got_unit), got_sums.map(f64::from)), (unit, sums), "{isa}, block {block}");
+                let (high, low) = bytes.split_at(GROUP);
+                let numbers = high.iter().zip(low);
+                let got: Vec<i64> =
+                    numbers.map(|(&high, &low)| i64::from(HIGH) * i64::from(high) + i64::from(low)).collect();
+                assert_eq!(got, even_then_odd, "{isa}, block {block}");
+                assert!(bytes.iter().all(|byte| (-64..=64).contains(byte)), "{isa}, block {block}: {bytes:?}");
+            }
         }
     }
 }
@@ -79,19 +95,26 @@ fn rows_become_multiples_of_a_power_of_two() {
 #[test]
 fn what_is_no_number_stays_none_and_what_is_next_to_nothing_is_zero() {
     for isa in Isa::available() {
-        for wrong in [bf16::INFINITY, bf16::NEG_INFINITY, bf16::NAN] {
-            let mut values = [bf16::ONE; GROUP];
+        let both = |values: [f32; GROUP]| {
+            let halves = isa.run(Round::Bf16(&values.map(bf16::from_f32)));
+            (isa.run(Round::F32(&values)), halves)
+        };
+        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let mut values = [1.0; GROUP];
             values[17] = wrong;
-            let ((unit, sums), bytes) = isa.run(Round(&values));
-            assert!(unit.is_nan() && sums.iter().all(|sum| sum.is_nan()), "{isa}, {wrong}");
-            assert_eq!(bytes, [0; ROW_BYTES], "{isa}, {wrong}");
+            for ((unit, sums), bytes) in <[_; 2]>::from(both(values)) {
+                assert!(unit.is_nan() && sums.iter().all(|sum| sum.is_nan()), "{isa}, {wrong}");
+                assert_eq!(bytes, [0; ROW_BYTES], "{isa}, {wrong}");
+            }
         }
         for small in [0.0, 2_f32.powi(-115), -2_f32.powi(-126)] {
-            let got = isa.run(Round(&[bf16::from_f32(small); GROUP]));
-            assert_eq!(got, ((0.0, [0.0; 3]), [0; ROW_BYTES]), "{isa}, {small}");
+            for got in <[_; 2]>::from(both([small; GROUP])) {
+                assert_eq!(got, ((0.0, [0.0; 3]), [0; ROW_BYTES]), "{isa}, {small}");
+            }
         }
-        let (got, _) = isa.run(Round(&[bf16::from_f32(2_f32.powi(-114)); GROUP]));
-        assert_eq!(got, (2_f32.powi(-126), [-109, -110, -110].map(|power| 2_f32.powi(power))), "{isa}");
+        for (got, _) in <[_; 2]>::from(both([2_f32.powi(-114); GROUP])) {
+            assert_eq!(got, (2_f32.powi(-126), [-109, -110, -110].map(|power| 2_f32.powi(power))), "{isa}");
+        }
     }
 }
 
@@ -223,12 +246,7 @@ fn cells_of(dtype: Dtype, format: IntegerFormat, rows: &[Vec<u8>]) -> Vec<u8> {
     let mut cells = vec![0; BLOCKS * GROUP / format.depth() * format.cell_bytes()];
     for (column, row) in rows.iter().enumerate() {
         for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
-            match format {
-                IntegerFormat::Groups(groups) => groups.put(cell, column, &Group::read(dtype, row, number).unwrap()),
-                IntegerFormat::Superblocks(superblocks) => {
-                    superblocks.put(cell, column, &Superblock::read(dtype, row, number).unwrap());
-                }
-            }
+            format.put(cell, column, dtype, row, number);
         }
     }
     cells
@@ -244,7 +262,7 @@ fn every_route_gives_what_is_defined() {
     }
     let row_of = |row: usize| -> Vec<(f64, Vec<i64>)> {
         let block = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
-        (0..BLOCKS).map(|number| defined_row(&block(number).map(|at| left[at]).collect::<Vec<_>>())).collect()
+        (0..BLOCKS).map(|number| defined_row(&block(number).map(|at| left[at].to_f32()).collect::<Vec<_>>())).collect()
     };
     let left_rows: Vec<_> = (0..MAX_ROWS).map(row_of).collect();
     for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {

@@ -48,14 +48,6 @@ impl Superblock {
             _ => return None,
         })
     }
-
-    /// What it stands for.
-    #[cfg(test)]
-    pub(super) fn value(&self, k: usize, zero: i32) -> f32 {
-        let group = k / super::SMALL_GROUP;
-        let weight = i32::from(self.small_scales[group]) * (i32::from(self.codes[k]) - zero);
-        self.scale.to_f32() * weight as f32 + self.minimum.to_f32() * f32::from(self.small_minima[group])
-    }
 }
 
 /// 32 bytes hold two bits of 128 codes: of code k in byte k % 32, the first 32 lowest.
@@ -71,4 +63,36 @@ fn two_bits(bytes: &[u8], k: usize) -> u8 {
 /// ```
 fn six_bits(bytes: &[u8], group: usize) -> u8 {
     bytes[group % 8] >> (group / 8 * 4) & 15 | (bytes[8 + group % 4] >> (group / 4 * 2) & 3) << 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SMALL_GROUP, Superblocks};
+    use super::*;
+
+    #[test]
+    fn superblocks_are_what_blocks_stand_for() {
+        for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
+            let zero = i32::from(Superblocks::of(dtype).unwrap().zero());
+            let mut row: Vec<u8> = (0..dtype.bytes_of(512)).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
+            for block in row.chunks_mut(dtype.block_bytes()) {
+                // Finite scales and minima.
+                let halves = dtype.block_bytes() - if dtype == Dtype::Q2K { 4 } else { 2 };
+                block[halves..].chunks_mut(2).for_each(|half| half[1] &= 0x3f);
+            }
+            let mut expected = vec![0.0; 512];
+            dtype.read(&row, &mut expected);
+            for (number, expected) in expected.chunks(SUPER_DEPTH).enumerate() {
+                let superblock = Superblock::read(dtype, &row, number).unwrap();
+                for (k, expected) in expected.iter().enumerate() {
+                    let group = k / SMALL_GROUP;
+                    let weight = i32::from(superblock.small_scales[group]) * (i32::from(superblock.codes[k]) - zero);
+                    let minimum = superblock.minimum.to_f32() * f32::from(superblock.small_minima[group]);
+                    assert_eq!(superblock.scale.to_f32() * weight as f32 + minimum, *expected, "{dtype} at {k}");
+                }
+            }
+            assert!(Superblock::read(dtype, &row, 2).is_none());
+        }
+        assert!(Superblock::read(Dtype::Q4K, &[0; 144], 0).is_none());
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::few_rows::sixteen;
 use super::super::super::format::CodeWidth;
 use super::super::PREFETCH_BYTES;
 use super::super::block::{QUAD_BYTES, QUADS};
@@ -10,7 +9,7 @@ use super::super::cell::IntegerGroups;
 use super::super::format::IntegerFormat;
 use super::super::product::IntegerProduct;
 use super::from_supercells::rows_from_supercells;
-use super::{Dots, begin, end};
+use super::{Dots, begin, end, sixteen};
 
 /// So many rows.
 pub(in super::super) const MOST_FROM_CELLS: usize = 2;

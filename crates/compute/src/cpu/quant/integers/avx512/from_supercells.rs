@@ -2,14 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::few_rows::sixteen;
 use super::super::super::format::Precision;
-use super::super::super::superblock::Superblocks;
+use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, Superblocks};
 use super::super::PREFETCH_BYTES;
 use super::super::block::QUAD_BYTES;
 use super::super::product::IntegerProduct;
-use super::super::supercell::{FOUR_BITS, HALVES_BYTES, IntegerSuperblocks, SMALL_BYTES, SUPER_BLOCKS, TWO_BITS};
-use super::{Dots, begin, end};
+use super::super::supercell::{FOUR_BITS, IntegerSuperblocks, TWO_BITS};
+use super::{Dots, begin, end, sixteen};
 use crate::cpu::lanes::LANES;
 
 /// # Safety

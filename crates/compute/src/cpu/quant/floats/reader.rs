@@ -1,0 +1,64 @@
+//! Tiles of one panel or two, in the order in which their codes lie in memory.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use half::bf16;
+
+use super::PREFETCH_BYTES;
+use super::expand::Expand;
+use super::format::FloatFormat;
+use crate::cpu::lanes::Lanes;
+
+#[derive(Clone)]
+pub(crate) struct CellReader<'a> {
+    blocks: Range<usize>,
+    /// What is asked for is so many blocks ahead: of the same panel, or, where these are read to their end, of the one that
+    /// comes next.
+    ahead: usize,
+    /// Blocks of panels in between.
+    between: usize,
+    panels: [Option<(FloatFormat, *const u8)>; 2],
+    cells: PhantomData<&'a [u8]>,
+}
+
+impl CellReader<'_> {
+    /// # Safety
+    /// Panels have these blocks, and are readable as long as it lives.
+    pub(in crate::cpu::quant) unsafe fn new(
+        panels: [Option<(FloatFormat, *const u8)>; 2],
+        blocks: Range<usize>,
+    ) -> Self {
+        let ahead = panels[0].map_or(0, |(format, _)| PREFETCH_BYTES / format.block_bytes());
+        let between = if panels[1].is_some() { blocks.end } else { 0 };
+        Self { blocks, ahead, between, panels, cells: PhantomData }
+    }
+
+    pub(crate) fn block(&self) -> usize {
+        self.blocks.start
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.panels.iter().flatten().count()
+    }
+
+    /// The next block of each panel, panels `panel_stride` apart.
+    ///
+    /// # Safety
+    /// A tile is writable at `to`, and with a second panel one at `to` + `panel_stride`.
+    #[inline(always)]
+    pub(crate) unsafe fn next<L: Lanes>(&mut self, to: *mut bf16, panel_stride: usize) {
+        assert!(!self.blocks.is_empty());
+        let block = self.blocks.start;
+        self.blocks.start += 1;
+        let after = block + self.ahead;
+        let after = if after < self.blocks.end { after } else { after + self.between };
+        for (which, panel) in self.panels.iter().enumerate() {
+            let &Some((format, cells)) = panel else { continue };
+            format.prefetch::<L>(cells, after);
+            // SAFETY: the caller's promise; panels have the block.
+            let to = unsafe { to.add(which * panel_stride) };
+            L::call(Expand { format, cells, block, to });
+        }
+    }
+}

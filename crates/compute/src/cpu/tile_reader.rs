@@ -1,0 +1,45 @@
+//! Weights that lie in memory as something smaller than bf16, read as tiles of it.
+
+use half::bf16;
+
+use super::compact;
+use super::lanes::Lanes;
+use super::quant::CellReader;
+
+/// Expands tiles of one panel or two, in the order in which they lie in memory.
+#[derive(Clone)]
+pub(crate) enum TileReader<'a> {
+    Compact(compact::Reader<'a>),
+    Cells(CellReader<'a>),
+}
+
+impl TileReader<'_> {
+    pub(crate) fn block(&self) -> usize {
+        match self {
+            Self::Compact(reader) => reader.block(),
+            Self::Cells(reader) => reader.block(),
+        }
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        match self {
+            Self::Compact(reader) => reader.panels(),
+            Self::Cells(reader) => reader.panels(),
+        }
+    }
+
+    /// The next block of each panel, panels `panel_stride` apart.
+    ///
+    /// # Safety
+    /// A tile is writable at `to`, and with a second panel one at `to` + `panel_stride`.
+    #[inline(always)]
+    pub(crate) unsafe fn next<L: Lanes>(&mut self, to: *mut bf16, panel_stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Compact(reader) => reader.next::<L>(to, panel_stride),
+                Self::Cells(reader) => reader.next::<L>(to, panel_stride),
+            }
+        }
+    }
+}
