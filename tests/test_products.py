@@ -44,7 +44,7 @@ def test_close_to_float(tmp_path, file, reference):
     requests, integer = reference
     with serve(tmp_path, file, "--prefill", "0", "--products", "float") as baton:
         float_ = [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=True)]
-    # Measured: 0.006.
+    # Measured: 0.007.
     assert 0 < workload.largest_gap(float_, integer) < 0.01
 
 

@@ -12,7 +12,7 @@ pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
-use self::matrix::{Arena, Made, Makes, Order, RowSlice, Types, pack, packed_elements};
+use self::matrix::{Arena, Order, Recipe, RowSlice, Serves, Types, pack, packed_elements};
 use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::{LANES, padded};
@@ -114,7 +114,7 @@ impl<E: Element> DecoderWeights<E> {
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
         let head = OutputRows { matrix, bias: None, rows: shapes.vocab, deal: Deal::Panels };
-        let head = loader.made(Order::Stacked, Makes::Logits, shapes.hidden, &[head])?;
+        let head = loader.projection_for(Serves::Logits, Order::Stacked, shapes.hidden, &[head])?;
         Ok(Self { layers, final_norm: vector(weights, Part::FinalNorm, shapes.hidden)?, head })
     }
 }
@@ -225,13 +225,13 @@ impl<E: Element> Loader<'_, E> {
 
     /// One matrix per shard from the rows of one or more tensors.
     fn projection(&mut self, order: Order, depth: usize, parts: &[OutputRows]) -> Result<Sharded<E>, ComputeError> {
-        self.made(order, Makes::Layers, depth, parts)
+        self.projection_for(Serves::Layers, order, depth, parts)
     }
 
-    fn made(
+    fn projection_for(
         &mut self,
+        serves: Serves,
         order: Order,
-        result: Makes,
         depth: usize,
         parts: &[OutputRows],
     ) -> Result<Sharded<E>, ComputeError> {
@@ -247,7 +247,7 @@ impl<E: Element> Loader<'_, E> {
             slices.collect()
         };
         let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
-        let of = Made { order, types: self.types(order, &views), result };
+        let of = Recipe { order, types: self.types(order, &views), serves };
         let matrices = pack(&mut self.arenas, of, depth, &shards, self.team)?;
         (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
         let mut first_column = 0;

@@ -189,12 +189,12 @@ impl<E: Element> Arena<E> {
         used as f32 / capacity as f32
     }
 
-    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Made) -> Result<Matrix<E>, ComputeError> {
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Recipe) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
         let may_be_cells = E::CELLS && of.types == Types::Apart;
-        let products = match of.result {
-            Makes::Layers => self.forms.codes,
-            Makes::Logits => CodeProducts::Integers,
+        let products = match of.serves {
+            Serves::Layers => self.forms.codes,
+            Serves::Logits => CodeProducts::Integers,
         };
         let formats = if may_be_cells { Cells::formats(columns, depth, products) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
@@ -224,9 +224,9 @@ pub(super) enum Types {
     Mixed,
 }
 
-/// What a product with a matrix is.
+/// What products with a matrix are for.
 #[derive(Clone, Copy)]
-pub(super) enum Makes {
+pub(super) enum Serves {
     Layers,
     /// Nothing behind them evens out their errors, so that codes are not rounded.
     Logits,
@@ -234,16 +234,16 @@ pub(super) enum Makes {
 
 /// How a matrix is made of tensors, and what for.
 #[derive(Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct Recipe {
     pub(super) order: Order,
     pub(super) types: Types,
-    pub(super) result: Makes,
+    pub(super) serves: Serves,
 }
 
 /// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
 pub(super) fn pack<E: Element>(
     arenas: &mut [Arena<E>],
-    of: Made,
+    of: Recipe,
     depth: usize,
     shards: &[Vec<RowSlice<'_>>],
     team: &mut Team,
@@ -326,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    const STACKED: Made = Made { order: Order::Stacked, types: Types::Apart, result: Makes::Layers };
+    const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart, serves: Serves::Layers };
 
     #[test]
     fn columns_and_sources_are_inverse() {

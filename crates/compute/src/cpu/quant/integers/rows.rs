@@ -97,7 +97,7 @@ impl WholeRows {
                 unsafe { x.store(values.add(column)) };
             });
             for block in 0..blocks {
-                let values = Values::of_f32(&self.row.as_slice()[block * GROUP..][..GROUP]);
+                let values = Values::of_f32(&self.row.as_slice().as_chunks().0[block]);
                 self.put::<L>(row, block, blocks, values);
             }
         }
@@ -142,10 +142,10 @@ impl<L: Lanes> Values<L> {
     }
 
     #[inline(always)]
-    pub(super) fn of_f32(values: &[f32]) -> Self {
+    pub(super) fn of_f32(values: &[f32; GROUP]) -> Self {
         let (mut largest, mut even, mut odd) = (0, [0.0; LANES], [0.0; LANES]);
-        for (i, pair) in values.as_chunks::<2>().0.iter().enumerate() {
-            (even[i], odd[i]) = (pair[0], pair[1]);
+        for i in 0..LANES {
+            (even[i], odd[i]) = (values[2 * i], values[2 * i + 1]);
         }
         for i in 0..LANES {
             largest = largest.max(even[i].to_bits() & 0x7fff_ffff).max(odd[i].to_bits() & 0x7fff_ffff);
@@ -170,20 +170,33 @@ pub(super) fn round<L: Lanes>(values: Values<L>, bytes: &mut [i8; ROW_BYTES]) ->
     let power = |biased: u32| f32::from_bits(biased << 23);
     let unit = power(exponent - FRACTION_BITS);
     let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
-    let whole = |x: L| x.add(L::splat(MAGIC)).sub(L::splat(MAGIC));
-    let mut sum = L::splat(0.0);
-    for (parity, x) in [even, odd].into_iter().enumerate() {
-        // SAFETY: half of the values fill 16 bytes, high and low.
-        unsafe {
-            let q = whole(x.mul(units_per_one));
-            let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
-            let to = bytes.as_mut_ptr().add(parity * LANES);
-            high.store_i8(to);
-            high.fma(L::splat(-HIGH as f32), q).store_i8(to.add(GROUP));
-            sum = sum.add(q);
-        }
-    }
+    // SAFETY: half of the values fill 16 bytes, high and low.
+    let sum = unsafe {
+        let (of_even, of_odd) = (bytes.as_mut_ptr(), bytes.as_mut_ptr().add(LANES));
+        put_half(even.mul(units_per_one), of_even).add(put_half(odd.mul(units_per_one), of_odd))
+    };
     // Whole numbers below 2²⁴, so the order of the sum does not matter.
     let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
     (unit, [all * unit, first * unit, (all - first) * unit])
+}
+
+/// 16 of the values, as whole numbers: their high bytes, and [`GROUP`] behind them their low ones.
+///
+/// # Safety
+/// Both are writable.
+#[inline(always)]
+unsafe fn put_half<L: Lanes>(units: L, to: *mut i8) -> L {
+    let q = whole(units);
+    let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
+    // SAFETY: the caller's promise.
+    unsafe {
+        high.store_i8(to);
+        high.fma(L::splat(-HIGH as f32), q).store_i8(to.add(GROUP));
+    }
+    q
+}
+
+#[inline(always)]
+fn whole<L: Lanes>(x: L) -> L {
+    x.add(L::splat(MAGIC)).sub(L::splat(MAGIC))
 }
