@@ -5,6 +5,8 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::vectors::{BlockProduct, WideColumns};
@@ -13,7 +15,7 @@ use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::tiles::{self, Operands};
+use crate::cpu::tiles::{self, Asking, Operands};
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
 #[derive(Clone, Copy)]
@@ -30,7 +32,7 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
-    /// Memory to ask for on the way: [`AHEAD`] elements per block of k.
+    /// Memory to ask for on the way, unless what is on the right passes: [`AHEAD`] elements for each block of k.
     pub(crate) ahead: Option<*const bf16>,
     pub(crate) passing: Passing,
     pub(crate) c: *mut f32,
@@ -147,7 +149,11 @@ impl PairsProduct {
             tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
             for right in rights {
                 operands.right = right.add(offset);
-                tiles::add::<ROWS, COLUMNS>(&operands);
+                if ROWS == 2 && COLUMNS == 2 {
+                    self.add_and_ask(&operands, 0..operands.blocks);
+                } else {
+                    tiles::add::<ROWS, COLUMNS>(&operands);
+                }
                 operands.left = operands.left.add(operands.blocks * TILE);
             }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
@@ -164,18 +170,57 @@ impl PairsProduct {
             tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
             for part in 0..parts {
                 let (first, end) = (whole.blocks * part / parts, whole.blocks * (part + 1) / parts);
-                if first < end {
-                    tiles::add::<2, 2>(&Operands {
-                        left: whole.left.add(first * TILE),
-                        right: whole.right.add(first * BLOCK_PAIRS * self.b_pair_stride),
-                        blocks: end - first,
-                        ahead: whole.ahead.wrapping_byte_add(first * whole.ahead_bytes),
-                        ..whole
-                    });
-                }
+                self.add_and_ask(&whole, first..end);
                 between.part::<L>(part, parts);
             }
             tiles::end::<2, 2>(self.c, c_bytes);
+        }
+    }
+
+    /// Some of the blocks of 2 × 2 tiles. The machine itself fetches a page ahead once it has seen a dozen of its lines go by one
+    /// after the other, and what is asked for before that stays on its way for all of the time that memory takes, in a place that
+    /// rows need too. So the first quarter is asked for in as much time as all the rest.
+    ///
+    /// ```text
+    ///   blocks   0 .............. half .............. all
+    ///   lines    0 1 2 3 4 5 6 …  12 13 14 15 16 17 18 19 20 21 22 …
+    /// ```
+    ///
+    /// # Safety
+    /// Tiles are configured, sums begun, and the blocks are there.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn add_and_ask(&self, whole: &Operands, blocks: Range<usize>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(ahead) = self.ahead else { return self.add_some(whole, blocks, Asking::Nothing, self.b) };
+            let half = whole.blocks / 2;
+            let (slowly, quickly) = (blocks.start..blocks.end.min(half), blocks.start.max(half)..blocks.end);
+            let asked_slowly = slowly.start.min(half) * Asking::Slowly.bytes();
+            let asked = half * Asking::Slowly.bytes() + (quickly.start - half) * Asking::Quickly.bytes();
+            self.add_some(whole, slowly, Asking::Slowly, ahead.wrapping_byte_add(asked_slowly));
+            self.add_some(whole, quickly, Asking::Quickly, ahead.wrapping_byte_add(asked));
+        }
+    }
+
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn add_some(&self, whole: &Operands, blocks: Range<usize>, asking: Asking, ahead: *const bf16) {
+        if blocks.is_empty() {
+            return;
+        }
+        // SAFETY: the caller's promise; these blocks lie inside of the whole.
+        unsafe {
+            tiles::add::<2, 2>(&Operands {
+                left: whole.left.add(blocks.start * TILE),
+                right: whole.right.add(blocks.start * BLOCK_PAIRS * self.b_pair_stride),
+                blocks: blocks.len(),
+                asking,
+                ahead,
+                ..*whole
+            });
         }
     }
 
@@ -255,8 +300,8 @@ impl PairsProduct {
             right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
             blocks: self.pairs / BLOCK_PAIRS,
             passing: self.passing,
-            ahead: self.ahead.unwrap_or(self.b),
-            ahead_bytes: if self.ahead.is_some() { AHEAD * size_of::<bf16>() } else { 0 },
+            asking: Asking::Nothing,
+            ahead: self.b,
         }
     }
 

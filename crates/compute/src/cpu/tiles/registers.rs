@@ -36,9 +36,27 @@ pub(crate) struct Operands {
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) passing: Passing,
-    /// Asked for by 2 × 2 tiles on the way, unless what is on the right passes: 256 bytes per block, `ahead_bytes` apart.
+    /// From here on, by 2 × 2 tiles.
+    pub(crate) asking: Asking,
     pub(crate) ahead: *const bf16,
-    pub(crate) ahead_bytes: usize,
+}
+
+/// Cache lines that are asked for with each block, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Nothing,
+    Slowly,
+    Quickly,
+}
+
+impl Asking {
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Slowly => 2 * 64,
+            Self::Quickly => 6 * 64,
+        }
+    }
 }
 
 macro_rules! tile {
@@ -114,7 +132,7 @@ macro_rules! two_by_two {
             $(concat!("prefetcht1 [{ahead} + ", $other_line, "]"),)*
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {ahead}, {ahead_bytes}",
+            "add {ahead}, {asked}",
             "add {a}, 1024",
             "add {a_below}, 1024",
             "add {b}, {block}",
@@ -130,7 +148,7 @@ macro_rules! two_by_two {
             pair = in(reg) operands.right_pair_bytes,
             block = in(reg) TILE_ROWS * operands.right_pair_bytes,
             ahead = inout(reg) operands.ahead => _,
-            ahead_bytes = in(reg) operands.ahead_bytes,
+            asked = in(reg) operands.asking.bytes(),
             options(nostack),
         )
     }};
@@ -148,10 +166,18 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
     // SAFETY: the caller's promise.
     unsafe {
         match (ROWS, COLUMNS) {
-            (2, 2) => match operands.passing {
-                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd", [0 64], [128 192]),
-                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64], [128 192]),
-                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1", [], []),
+            (2, 2) => match (operands.passing, operands.asking) {
+                (Passing::Neither, Asking::Nothing) => two_by_two!(operands, "tileloadd", "tileloadd", [], []),
+                (Passing::Neither, Asking::Slowly) => two_by_two!(operands, "tileloadd", "tileloadd", [0 64], []),
+                (Passing::Neither, Asking::Quickly) => {
+                    two_by_two!(operands, "tileloadd", "tileloadd", [0 64 128], [192 256 320])
+                }
+                (Passing::Left, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloadd", [], []),
+                (Passing::Left, Asking::Slowly) => two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64], []),
+                (Passing::Left, Asking::Quickly) => {
+                    two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64 128], [192 256 320])
+                }
+                (Passing::Right, _) => two_by_two!(operands, "tileloadd", "tileloaddt1", [], []),
             },
             (1, 2) => asm!(
                 "2:",
