@@ -42,10 +42,10 @@ const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 pub(crate) const WHOLE_BLOCKS: usize = 64;
 /// Of few rows: their slices are as deep as products that are not cut.
 const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
-/// Of many rows. The sums of a group of panels wait in the second-level cache, too, so slices are half as deep.
-const SHORT_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS / 2, pass: NEAR_BLOCKS };
-/// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 32 KiB.
-const NEAR_BLOCKS: usize = 16;
+/// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 40 KiB.
+const NEAR_BLOCKS: usize = 20;
+/// Where there are a few more of them, they pass by as the rows do: resuming sums would take longer.
+const ONE_PASS_BLOCKS: usize = 28;
 /// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
 /// fewer were not measured.
 const NEAR_PRODUCTS: usize = 4;

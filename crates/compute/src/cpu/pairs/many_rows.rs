@@ -4,18 +4,16 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::passes::{Pass, Passes, Waiting};
-use super::product::{AHEAD, Between, PairsProduct, Passing};
+use super::passes::{Pass, PassBlocks, Passes, Waiting};
+use super::product::{Ahead, Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
-use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SHORT_PASSES, SLICED_PANELS};
+use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
 use crate::cpu::weights::Matrix;
 
-/// Products that ask for one panel between them.
-const AHEAD_PARTS: usize = TILE / AHEAD;
 /// In which a product is computed while other work is done: 4 rows each.
 #[cfg(target_arch = "x86_64")]
 const PARTS: usize = 8;
@@ -27,7 +25,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
     let (passing, pass_blocks) = match products {
-        NEAR_PRODUCTS.. => (Passing::Left, SHORT_PASSES),
+        NEAR_PRODUCTS.. => (Passing::Left, PassBlocks::near(blocks)),
         _ => (Passing::Neither, LONG_PASSES),
     };
     let mut passes = Passes::new(item.panels.clone(), blocks, pass_blocks);
@@ -133,6 +131,21 @@ struct Meanwhile<'a, 'e> {
 }
 
 impl Meanwhile<'_, '_> {
+    /// While the first rows pass by, so many blocks at a time, what comes next is asked for: both panels, if whole ones follow each
+    /// other, or their parts in turn. Where it is longer than what passes, not all of it is.
+    #[inline(always)]
+    fn ahead(&self, matrix: &Matrix<bf16>, blocks: usize) -> Option<Ahead> {
+        let (first, asked) = self.next;
+        let (mut panel, mut step) = (0, self.product * blocks);
+        let of_panel = Ahead::steps(asked.len());
+        if asked.len() * BLOCK_DEPTH < matrix.depth() {
+            (panel, step) = (step / of_panel, step % of_panel);
+        }
+        let is_asked = matrix.is_plain() && first + panel < matrix.panels();
+        (is_asked && panel * of_panel + step < PRODUCT_PANELS * of_panel)
+            .then(|| Ahead { of: matrix.panel(first + panel).wrapping_add(asked.start * TILE), step })
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn is_idle(&self) -> bool {
@@ -173,11 +186,6 @@ fn multiply<L: Lanes>(
     let (panels, blocks) = (&pass.panels, &pass.blocks);
     let is_last = blocks.end == all_blocks;
     let rows = sums.rows.len();
-    // While the first rows pass by, what comes next is asked for, in equal parts; where it is longer, not all of it.
-    let (of_pair, part) = (meanwhile.product / AHEAD_PARTS, meanwhile.product % AHEAD_PARTS);
-    let (panel, asked) = (meanwhile.next.0 + of_pair, &meanwhile.next.1);
-    let ahead = (matrix.is_plain() && of_pair < PRODUCT_PANELS && panel < matrix.panels())
-        .then(|| matrix.panel(panel).wrapping_add(asked.start * TILE + part * asked.len() * AHEAD));
     let of_blocks = PairsProduct {
         rows,
         panels: panels.len(),
@@ -188,7 +196,7 @@ fn multiply<L: Lanes>(
         b: right.b,
         b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
         b_panel_stride: right.panel_stride,
-        ahead,
+        ahead: meanwhile.ahead(matrix, blocks.len()),
         passing: meanwhile.passing,
         c: sums.c,
         c_stride: PRODUCT_PANELS * LANES,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{PRODUCT_PANELS, SLICED_PANELS, WHOLE_BLOCKS};
+use super::{NEAR_BLOCKS, ONE_PASS_BLOCKS, PRODUCT_PANELS, SLICED_PANELS, WHOLE_BLOCKS};
 
 /// What one pass over an item's rows multiplies them with.
 #[derive(Clone)]
@@ -36,6 +36,17 @@ pub(super) struct PassBlocks {
     pub(super) slice: usize,
     /// For two panels.
     pub(super) pass: usize,
+}
+
+impl PassBlocks {
+    /// Of many rows: what they pass by stays in the first-level cache. The sums of a group of panels wait in the second-level
+    /// cache, too, so slices are half as deep.
+    pub(super) fn near(blocks: usize) -> Self {
+        const SLICE: usize = WHOLE_BLOCKS / 2;
+        let slice = if blocks > WHOLE_BLOCKS { SLICE } else { blocks.max(1) };
+        let passes = if slice > ONE_PASS_BLOCKS { slice.div_ceil(NEAR_BLOCKS) } else { 1 };
+        Self { slice, pass: slice.div_ceil(passes) }
+    }
 }
 
 /// Of a group of panels one slice of k after the other; of a slice pairs of panels, some blocks at a time.
@@ -105,7 +116,13 @@ impl Iterator for Passes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::pairs::{LONG_PASSES, SHORT_PASSES};
+    use crate::cpu::pairs::LONG_PASSES;
+
+    #[test]
+    fn near_passes_are_even_and_stay_near() {
+        let passes = [1, 16, 18, 24, 28, 29, 32, 40, 48, 56, 64, 65, 256].map(|blocks| PassBlocks::near(blocks).pass);
+        assert_eq!(passes, [1, 16, 18, 24, 28, 15, 16, 20, 16, 19, 16, 16, 16]);
+    }
 
     #[test]
     fn passes_cover_everything_once_and_go_on_along_k() {
@@ -121,7 +138,7 @@ mod tests {
             (2..2, 9),
         ];
         for ((panels, blocks), of) in
-            shapes.into_iter().flat_map(|shape| [SHORT_PASSES, LONG_PASSES].map(|of| (shape.clone(), of)))
+            shapes.into_iter().flat_map(|shape| [PassBlocks::near(shape.1), LONG_PASSES].map(|of| (shape.clone(), of)))
         {
             let (mut done, mut places, mut open) = (vec![0; panels.end], Vec::new(), None);
             let slice = if blocks > WHOLE_BLOCKS { of.slice } else { WHOLE_BLOCKS };

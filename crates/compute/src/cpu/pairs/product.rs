@@ -10,7 +10,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::vectors::{BlockProduct, WideColumns};
-use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
+use super::{BLOCK_DEPTH, NEAR_BLOCKS, STREAM_BLOCKS, TILE, TILE_ROWS};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
@@ -32,8 +32,8 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
-    /// Memory to ask for on the way, unless what is on the right passes: [`AHEAD`] elements for each block of k.
-    pub(crate) ahead: Option<*const bf16>,
+    /// Memory to ask for on the way.
+    pub(crate) ahead: Option<Ahead>,
     pub(crate) passing: Passing,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
@@ -52,10 +52,57 @@ pub(crate) enum Passing {
     Neither,
     Left,
     Right,
+    Both,
 }
 
-/// Four cache lines.
-pub(crate) const AHEAD: usize = 128;
+/// A stretch of memory that many products ask for, step by step with their blocks.
+///
+/// The machine itself fetches what is ahead in a page of memory once it has seen a dozen of the page's lines go by one after the
+/// other. What is asked for before that is on its way for all of the time that memory takes, in one of the few places that lines of
+/// rows need, too. So a page's first quarter is asked for in as much time as all the rest:
+///
+/// ```text
+///   step    0    1    2 …  7  |  8                   9 …                 15
+///   lines   0 1  2 3  4 5 …   |  16 17 18 19 20 21   22 23 24 25 26 27 … 63
+/// ```
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    pub(crate) of: *const bf16,
+    /// At the first block.
+    pub(crate) step: usize,
+}
+
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
+impl Ahead {
+    const SLOW_STEPS: usize = 8;
+    const PAGE_STEPS: usize = 16;
+    const PAGE_BYTES: usize = 4096;
+
+    /// For so many blocks of one panel.
+    pub(crate) const fn steps(blocks: usize) -> usize {
+        blocks * TILE * size_of::<bf16>() / (Self::PAGE_BYTES / Self::PAGE_STEPS)
+    }
+
+    /// With this block of a product, and until which one it goes on so.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn asking(&self, block: usize) -> (Asking, usize) {
+        const SLOW_BYTES: usize = Ahead::SLOW_STEPS * Asking::SLOW_BYTES;
+        const { assert!(SLOW_BYTES + (Self::PAGE_STEPS - Self::SLOW_STEPS) * Asking::QUICK_BYTES == Self::PAGE_BYTES) };
+        let (page, step) = ((self.step + block) / Self::PAGE_STEPS, (self.step + block) % Self::PAGE_STEPS);
+        let page = self.of.wrapping_byte_add(page * Self::PAGE_BYTES);
+        match step.checked_sub(Self::SLOW_STEPS) {
+            None => {
+                let from = page.wrapping_byte_add(step * Asking::SLOW_BYTES);
+                (Asking::Slowly(from), block + Self::SLOW_STEPS - step)
+            }
+            Some(quick) => {
+                let from = page.wrapping_byte_add(SLOW_BYTES + quick * Asking::QUICK_BYTES);
+                (Asking::Quickly(from), block + Self::PAGE_STEPS - step)
+            }
+        }
+    }
+}
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 
@@ -150,7 +197,7 @@ impl PairsProduct {
             for right in rights {
                 operands.right = right.add(offset);
                 if ROWS == 2 && COLUMNS == 2 {
-                    self.add_and_ask(&operands, 0..operands.blocks);
+                    self.add_some(&operands, 0..operands.blocks);
                 } else {
                     tiles::add::<ROWS, COLUMNS>(&operands);
                 }
@@ -170,57 +217,45 @@ impl PairsProduct {
             tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
             for part in 0..parts {
                 let (first, end) = (whole.blocks * part / parts, whole.blocks * (part + 1) / parts);
-                self.add_and_ask(&whole, first..end);
+                self.add_some(&whole, first..end);
                 between.part::<L>(part, parts);
             }
             tiles::end::<2, 2>(self.c, c_bytes);
         }
     }
 
-    /// Some of the blocks of 2 × 2 tiles. The machine itself fetches a page ahead once it has seen a dozen of its lines go by one
-    /// after the other, and what is asked for before that stays on its way for all of the time that memory takes, in a place that
-    /// rows need too. So the first quarter is asked for in as much time as all the rest.
-    ///
-    /// ```text
-    ///   blocks   0 .............. half .............. all
-    ///   lines    0 1 2 3 4 5 6 …  12 13 14 15 16 17 18 19 20 21 22 …
-    /// ```
+    /// Some of the blocks of 2 × 2 tiles.
     ///
     /// # Safety
     /// Tiles are configured, sums begun, and the blocks are there.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn add_and_ask(&self, whole: &Operands, blocks: Range<usize>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let Some(ahead) = self.ahead else { return self.add_some(whole, blocks, Asking::Nothing, self.b) };
-            let half = whole.blocks / 2;
-            let (slowly, quickly) = (blocks.start..blocks.end.min(half), blocks.start.max(half)..blocks.end);
-            let asked_slowly = slowly.start.min(half) * Asking::Slowly.bytes();
-            let asked = half * Asking::Slowly.bytes() + (quickly.start - half) * Asking::Quickly.bytes();
-            self.add_some(whole, slowly, Asking::Slowly, ahead.wrapping_byte_add(asked_slowly));
-            self.add_some(whole, quickly, Asking::Quickly, ahead.wrapping_byte_add(asked));
-        }
-    }
-
-    /// # Safety
-    /// As above.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn add_some(&self, whole: &Operands, blocks: Range<usize>, asking: Asking, ahead: *const bf16) {
-        if blocks.is_empty() {
-            return;
-        }
-        // SAFETY: the caller's promise; these blocks lie inside of the whole.
-        unsafe {
-            tiles::add::<2, 2>(&Operands {
-                left: whole.left.add(blocks.start * TILE),
-                right: whole.right.add(blocks.start * BLOCK_PAIRS * self.b_pair_stride),
-                blocks: blocks.len(),
-                asking,
-                ahead,
-                ..*whole
-            });
+    unsafe fn add_some(&self, whole: &Operands, blocks: Range<usize>) {
+        let mut first = blocks.start;
+        while first < blocks.end {
+            let (asking, until) = match self.ahead {
+                None => (Asking::Nothing, blocks.end),
+                Some(ahead) => ahead.asking(first),
+            };
+            // What is too much for the first-level cache passes by.
+            let (passing, until) = match self.passing {
+                Passing::Left if first < NEAR_BLOCKS => (Passing::Left, until.min(NEAR_BLOCKS)),
+                Passing::Left => (Passing::Both, until),
+                passing => (passing, until),
+            };
+            let end = until.min(blocks.end);
+            // SAFETY: the caller's promise; these blocks lie inside of the whole.
+            unsafe {
+                tiles::add::<2, 2>(&Operands {
+                    left: whole.left.add(first * TILE),
+                    right: whole.right.add(first * BLOCK_PAIRS * self.b_pair_stride),
+                    blocks: end - first,
+                    passing,
+                    asking,
+                    ..*whole
+                });
+            }
+            first = end;
         }
     }
 
@@ -301,7 +336,6 @@ impl PairsProduct {
             blocks: self.pairs / BLOCK_PAIRS,
             passing: self.passing,
             asking: Asking::Nothing,
-            ahead: self.b,
         }
     }
 
@@ -428,8 +462,8 @@ mod tests {
                 b: b.as_ptr(),
                 b_pair_stride: pair_stride(width),
                 b_panel_stride: bf16::index(0, LANES, width),
-                ahead: resume.then_some(b.as_ptr()),
-                passing: [Passing::Neither, Passing::Left, Passing::Right][rows % 3],
+                ahead: resume.then_some(Ahead { of: b.as_ptr(), step: rows }),
+                passing: [Passing::Neither, Passing::Left, Passing::Right, Passing::Both][rows % 4],
                 c: c.as_mut_ptr(),
                 c_stride,
                 resume,

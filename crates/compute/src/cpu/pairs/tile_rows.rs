@@ -128,7 +128,8 @@ impl TileRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::pairs::{LONG_PASSES, SHORT_PASSES};
+    use crate::cpu::pairs::LONG_PASSES;
+    use crate::cpu::pairs::passes::PassBlocks;
 
     #[test]
     fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {
@@ -139,7 +140,7 @@ mod tests {
         for (blocks, sets) in (WHOLE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
             let apart = blocks_apart(blocks);
             assert!(apart >= blocks && apart < blocks + 16);
-            for slice in [LONG_PASSES.slice, SHORT_PASSES.slice] {
+            for slice in [LONG_PASSES.slice, PassBlocks::near(blocks).slice] {
                 let mut lines = vec![0; sets];
                 for block in (0..16).flat_map(|tile| (0..slice).map(move |block| tile * apart + block)) {
                     lines[block % sets] += 1;

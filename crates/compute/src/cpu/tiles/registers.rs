@@ -36,27 +36,21 @@ pub(crate) struct Operands {
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) passing: Passing,
-    /// From here on, by 2 × 2 tiles.
+    /// By 2 × 2 tiles.
     pub(crate) asking: Asking,
-    pub(crate) ahead: *const bf16,
 }
 
-/// Cache lines that are asked for with each block, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// For cache lines, one after the other: how many with each block, and from where on.
+#[derive(Clone, Copy)]
 pub(crate) enum Asking {
     Nothing,
-    Slowly,
-    Quickly,
+    Slowly(*const bf16),
+    Quickly(*const bf16),
 }
 
 impl Asking {
-    pub(crate) const fn bytes(self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Slowly => 2 * 64,
-            Self::Quickly => 6 * 64,
-        }
-    }
+    pub(crate) const SLOW_BYTES: usize = 2 * 64;
+    pub(crate) const QUICK_BYTES: usize = 6 * 64;
 }
 
 macro_rules! tile {
@@ -118,7 +112,19 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
 /// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
 /// not stay near.
 macro_rules! two_by_two {
-    ($operands:expr, $load_left:literal, $load_right:literal, [$($line:literal)*], [$($other_line:literal)*]) => {{
+    ($operands:expr, $load_left:literal, $load_right:literal) => {
+        two_by_two!($operands, $load_left, $load_right, $operands.left, 0, [], [])
+    };
+    ($operands:expr, $load_left:literal, $load_right:literal, slowly $ahead:expr) => {
+        two_by_two!($operands, $load_left, $load_right, $ahead, Asking::SLOW_BYTES, [0 64], [])
+    };
+    ($operands:expr, $load_left:literal, $load_right:literal, quickly $ahead:expr) => {
+        two_by_two!($operands, $load_left, $load_right, $ahead, Asking::QUICK_BYTES, [0 64 128], [192 256 320])
+    };
+    (
+        $operands:expr, $load_left:literal, $load_right:literal,
+        $ahead:expr, $asked:expr, [$($line:literal)*], [$($other_line:literal)*]
+    ) => {{
         let operands: &Operands = $operands;
         asm!(
             "2:",
@@ -147,8 +153,8 @@ macro_rules! two_by_two {
             row = in(reg) ROW_BYTES,
             pair = in(reg) operands.right_pair_bytes,
             block = in(reg) TILE_ROWS * operands.right_pair_bytes,
-            ahead = inout(reg) operands.ahead => _,
-            asked = in(reg) operands.asking.bytes(),
+            ahead = inout(reg) $ahead => _,
+            asked = const $asked,
             options(nostack),
         )
     }};
@@ -167,17 +173,26 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
     unsafe {
         match (ROWS, COLUMNS) {
             (2, 2) => match (operands.passing, operands.asking) {
-                (Passing::Neither, Asking::Nothing) => two_by_two!(operands, "tileloadd", "tileloadd", [], []),
-                (Passing::Neither, Asking::Slowly) => two_by_two!(operands, "tileloadd", "tileloadd", [0 64], []),
-                (Passing::Neither, Asking::Quickly) => {
-                    two_by_two!(operands, "tileloadd", "tileloadd", [0 64 128], [192 256 320])
+                (Passing::Neither, Asking::Nothing) => two_by_two!(operands, "tileloadd", "tileloadd"),
+                (Passing::Neither, Asking::Slowly(from)) => {
+                    two_by_two!(operands, "tileloadd", "tileloadd", slowly from)
                 }
-                (Passing::Left, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloadd", [], []),
-                (Passing::Left, Asking::Slowly) => two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64], []),
-                (Passing::Left, Asking::Quickly) => {
-                    two_by_two!(operands, "tileloaddt1", "tileloadd", [0 64 128], [192 256 320])
+                (Passing::Neither, Asking::Quickly(from)) => {
+                    two_by_two!(operands, "tileloadd", "tileloadd", quickly from)
                 }
-                (Passing::Right, _) => two_by_two!(operands, "tileloadd", "tileloaddt1", [], []),
+                (Passing::Left, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloadd"),
+                (Passing::Left, Asking::Slowly(from)) => two_by_two!(operands, "tileloaddt1", "tileloadd", slowly from),
+                (Passing::Left, Asking::Quickly(from)) => {
+                    two_by_two!(operands, "tileloaddt1", "tileloadd", quickly from)
+                }
+                (Passing::Right, _) => two_by_two!(operands, "tileloadd", "tileloaddt1"),
+                (Passing::Both, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloaddt1"),
+                (Passing::Both, Asking::Slowly(from)) => {
+                    two_by_two!(operands, "tileloaddt1", "tileloaddt1", slowly from)
+                }
+                (Passing::Both, Asking::Quickly(from)) => {
+                    two_by_two!(operands, "tileloaddt1", "tileloaddt1", quickly from)
+                }
             },
             (1, 2) => asm!(
                 "2:",
