@@ -88,6 +88,8 @@ const ITEMS_PER_MEMBER: usize = 6;
 const FAR_ITEMS_PER_MEMBER: usize = 3;
 /// Fewer would read the weights too often for what they compute.
 const LEAST_OWN_ROWS: usize = 128;
+/// Of what an item's rows store: beside rows and weights that does not stay in a second-level cache.
+const FAR_BYTES: usize = 768 << 10;
 
 impl Cut {
     /// `panels` and `members` of one shard; each of them is to have so many items.
@@ -205,6 +207,9 @@ impl<E: Arithmetic> Kernel for PackedItem<'_, E> {
     fn run<L: Lanes>(self) {
         self.item.check();
         E::multiply::<L>(&self.item, self.packed);
+        if self.item.stores_past_caches::<L>() {
+            L::wait_for_stores();
+        }
     }
 }
 
@@ -238,9 +243,21 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         matches!(self.gemm.y, Output::Gated(_))
     }
 
+    /// What is stored only to be read by later phases, from afar, need not be read before.
+    #[inline(always)]
+    fn stores_past_caches<L: Lanes>(&self) -> bool {
+        let Output::Store { y, stride } = &self.gemm.y else { return false };
+        let bytes = self.rows.len() * stride * size_of::<f32>();
+        let is_aligned = y.as_ptr().addr().is_multiple_of(64);
+        L::TILES && bytes >= FAR_BYTES && is_aligned && self.weights.first_column.is_multiple_of(LANES)
+    }
+
     /// Asks for where the sums of some rows and panels belong, before they are finished.
     #[inline(always)]
     pub(crate) fn ask_for<L: Lanes>(&self, rows: Range<usize>, panels: &Range<usize>) {
+        if self.stores_past_caches::<L>() {
+            return;
+        }
         // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
         let (Output::Store { y, stride } | Output::AddTo { y, stride }) = &self.gemm.y else { return };
         let y = y.as_ptr().wrapping_add(self.weights.first_column + panels.start * LANES);
@@ -276,9 +293,11 @@ impl<E: Arithmetic> GemmItem<'_, E> {
             match &self.gemm.y {
                 Output::Store { y, stride } => {
                     let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
+                    let past_caches = self.stores_past_caches::<L>();
                     for row in 0..rows.len() {
                         for i in (0..width).step_by(LANES) {
-                            sums.at::<L>(row, i).store(y.add(row * stride + i));
+                            let (sums, to) = (sums.at::<L>(row, i), y.add(row * stride + i));
+                            if past_caches { sums.store_past_caches(to) } else { sums.store(to) }
                         }
                     }
                 }

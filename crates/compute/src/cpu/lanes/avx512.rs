@@ -36,6 +36,17 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
+    unsafe fn store_past_caches(self, p: *mut f32) {
+        debug_assert!(p.cast::<Self>().is_aligned());
+        avx512!(_mm512_stream_ps(p, self.0));
+    }
+
+    #[inline(always)]
+    fn wait_for_stores() {
+        avx512!(_mm_sfence());
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16_even(p: *const u8) -> Self {
         Self(avx512!(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_loadu_si512(p.cast())))))
     }

@@ -68,7 +68,7 @@ pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     [
         DecoderSpec { hidden: 2090, ffn: 1600, vocab: 40, ..narrow.clone() },
         DecoderSpec { hidden: 80, ffn: 4200, vocab: 40, ..narrow.clone() },
-        DecoderSpec { hidden: 80, ffn: 80, vocab: 40, heads: 66, kv_heads: 3, ..narrow },
+        DecoderSpec { hidden: 80, ffn: 800, vocab: 40, heads: 66, kv_heads: 3, ..narrow },
     ]
 }
 
