@@ -88,7 +88,7 @@ const ITEMS_PER_MEMBER: usize = 6;
 const FAR_ITEMS_PER_MEMBER: usize = 3;
 /// Fewer would read the weights too often for what they compute.
 const LEAST_OWN_ROWS: usize = 128;
-/// Of what an item's rows store: beside rows and weights that does not stay in a second-level cache.
+/// Of what is stored of an item's rows in a phase: beside rows and weights so much does not stay in a second-level cache.
 const FAR_BYTES: usize = 768 << 10;
 
 impl Cut {
@@ -243,13 +243,14 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         matches!(self.gemm.y, Output::Gated(_))
     }
 
-    /// What is stored only to be read by later phases, from afar, need not be read before.
+    /// Whether sums are stored without reading their lines first: later phases read them, when no cache has them any more.
     #[inline(always)]
     fn stores_past_caches<L: Lanes>(&self) -> bool {
-        let Output::Store { y, stride } = &self.gemm.y else { return false };
-        let bytes = self.rows.len() * stride * size_of::<f32>();
-        let is_aligned = y.as_ptr().addr().is_multiple_of(64);
-        L::TILES && bytes >= FAR_BYTES && is_aligned && self.weights.first_column.is_multiple_of(LANES)
+        let Output::Store { y, .. } = &self.gemm.y else { return false };
+        let bytes = self.rows.len() * self.weights.matrix.width() * size_of::<f32>();
+        let is_far = self.rows.len() >= LEAST_OWN_ROWS && bytes >= FAR_BYTES;
+        let is_aligned = y.as_ptr().addr().is_multiple_of(64) && self.weights.first_column.is_multiple_of(LANES);
+        L::TILES && is_far && is_aligned
     }
 
     /// Asks for where the sums of some rows and panels belong, before they are finished.

@@ -53,17 +53,17 @@ pub(crate) trait Lanes: Copy {
     /// 16 values are writable at `p`.
     unsafe fn store(self, p: *mut f32);
 
-    /// To memory, if the machine can do that: nothing has to be read and nothing is driven out of the caches. Others may read what
-    /// was stored after [`Self::wait_for_stores`].
+    /// To memory, if the machine can do that: nothing has to be read and nothing is driven out of the caches.
     ///
     /// # Safety
-    /// 16 values are writable at `p`, which is a multiple of 64.
+    /// 16 values are writable at `p`, which is a multiple of 64. Nobody reads or writes them before [`Self::wait_for_stores`].
     #[inline(always)]
     unsafe fn store_past_caches(self, p: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { self.store(p) };
     }
 
+    /// What this thread has stored past caches is there for everybody.
     #[inline(always)]
     fn wait_for_stores() {}
 

@@ -44,7 +44,7 @@ pub(crate) const WHOLE_BLOCKS: usize = 64;
 const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
 /// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 40 KiB.
 const NEAR_BLOCKS: usize = 20;
-/// Where there are a few more of them, they pass by as the rows do: resuming sums would take longer.
+/// Products up to so deep take one pass; what is behind the near blocks passes by as rows do. Resuming sums would take longer.
 const ONE_PASS_BLOCKS: usize = 28;
 /// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
 /// fewer were not measured.

@@ -14,6 +14,8 @@ use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
 use crate::cpu::weights::Matrix;
 
+/// Products that ask for one panel between them, where passes are equally long.
+const PANEL_PRODUCTS: usize = Ahead::steps(1);
 /// In which a product is computed while other work is done: 4 rows each.
 #[cfg(target_arch = "x86_64")]
 const PARTS: usize = 8;
@@ -132,17 +134,21 @@ struct Meanwhile<'a, 'e> {
 
 impl Meanwhile<'_, '_> {
     /// While the first rows pass by, so many blocks at a time, what comes next is asked for: both panels, if whole ones follow each
-    /// other, or their parts in turn. Where it is longer than what passes, not all of it is.
+    /// other, or their parts in turn. Where it is longer than what passes, not all of it is, and where it is shorter some twice.
     #[inline(always)]
     fn ahead(&self, matrix: &Matrix<bf16>, blocks: usize) -> Option<Ahead> {
         let (first, asked) = self.next;
-        let (mut panel, mut step) = (0, self.product * blocks);
-        let of_panel = Ahead::steps(asked.len());
-        if asked.len() * BLOCK_DEPTH < matrix.depth() {
-            (panel, step) = (step / of_panel, step % of_panel);
+        if !matrix.is_plain() || *first >= matrix.panels() {
+            return None;
         }
-        let is_asked = matrix.is_plain() && first + panel < matrix.panels();
-        (is_asked && panel * of_panel + step < PRODUCT_PANELS * of_panel)
+        let of_panel = Ahead::steps(asked.len());
+        let panels = PRODUCT_PANELS.min(matrix.panels() - first);
+        let follow_each_other = asked.len() * BLOCK_DEPTH >= matrix.depth();
+        let (panel, step) = match self.product.checked_sub(PANEL_PRODUCTS) {
+            Some(product) if !follow_each_other => (1, product * blocks),
+            _ => (0, self.product * blocks),
+        };
+        (panel * of_panel + step < panels * of_panel)
             .then(|| Ahead { of: matrix.panel(first + panel).wrapping_add(asked.start * TILE), step })
     }
 

@@ -39,13 +39,13 @@ pub(super) struct PassBlocks {
 }
 
 impl PassBlocks {
-    /// Of many rows: what they pass by stays in the first-level cache. The sums of a group of panels wait in the second-level
-    /// cache, too, so slices are half as deep.
+    /// Of many rows: nearly all that they pass by stays in the first-level cache. The sums of a group of panels wait in the
+    /// second-level cache, too, so slices are half as deep.
     pub(super) fn near(blocks: usize) -> Self {
         const SLICE: usize = WHOLE_BLOCKS / 2;
-        let slice = if blocks > WHOLE_BLOCKS { SLICE } else { blocks.max(1) };
-        let passes = if slice > ONE_PASS_BLOCKS { slice.div_ceil(NEAR_BLOCKS) } else { 1 };
-        Self { slice, pass: slice.div_ceil(passes) }
+        let cut = if blocks > WHOLE_BLOCKS { SLICE } else { blocks.max(1) };
+        let passes = if cut > ONE_PASS_BLOCKS { cut.div_ceil(NEAR_BLOCKS) } else { 1 };
+        Self { slice: SLICE, pass: cut.div_ceil(passes) }
     }
 }
 
@@ -53,7 +53,7 @@ impl PassBlocks {
 ///
 /// ```text
 ///   k        | slice               | slice …      an item's rows, in the second-level cache
-///   panels   | pass | pass | pass | …             of a pair, in the first-level cache while all rows pass by
+///   panels   | pass | pass | pass | …             of a pair, near while all rows pass by
 ///            | pass | pass | pass | …
 /// ```
 #[derive(Clone)]
@@ -119,7 +119,7 @@ mod tests {
     use crate::cpu::pairs::LONG_PASSES;
 
     #[test]
-    fn near_passes_are_even_and_stay_near() {
+    fn near_passes_are_even_and_few() {
         let passes = [1, 16, 18, 24, 28, 29, 32, 40, 48, 56, 64, 65, 256].map(|blocks| PassBlocks::near(blocks).pass);
         assert_eq!(passes, [1, 16, 18, 24, 28, 15, 16, 20, 16, 19, 16, 16, 16]);
     }
@@ -132,6 +132,8 @@ mod tests {
             (0..6, 16),
             (0..6, 17),
             (2..7, 24),
+            (0..6, 29),
+            (2..7, 56),
             (0..33, 65),
             (6..71, 200),
             (0..130, 70),

@@ -5,12 +5,15 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
+#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use half::bf16;
 
+#[cfg(target_arch = "x86_64")]
+use super::NEAR_BLOCKS;
 use super::vectors::{BlockProduct, WideColumns};
-use super::{BLOCK_DEPTH, NEAR_BLOCKS, STREAM_BLOCKS, TILE, TILE_ROWS};
+use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
@@ -46,7 +49,7 @@ pub(super) trait Between {
     fn part<L: Lanes>(&mut self, part: usize, parts: usize);
 }
 
-/// What is read once while the other operand is used again and again: it should not drive that one out of the first-level cache.
+/// What is read once while other operands are used again and again: it should not drive those out of the first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passing {
     Neither,
@@ -55,7 +58,7 @@ pub(crate) enum Passing {
     Both,
 }
 
-/// A stretch of memory that many products ask for, step by step with their blocks.
+/// A stretch of memory that many products ask for, step by step with their blocks. It begins where a page does, if it can.
 ///
 /// The machine itself fetches what is ahead in a page of memory once it has seen a dozen of the page's lines go by one after the
 /// other. What is asked for before that is on its way for all of the time that memory takes, in one of the few places that lines of
@@ -477,6 +480,33 @@ mod tests {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_line_is_asked_for_once() {
+        const LINE: usize = 64;
+        // Blocks of products that are no multiple of a page's steps.
+        for blocks in [16, 18, 25] {
+            let mut lines = Vec::new();
+            for product in 0..32 / 2 {
+                let ahead = Ahead { of: std::ptr::null(), step: product * blocks };
+                let mut block = 0;
+                while block < blocks {
+                    let (asking, until) = ahead.asking(block);
+                    assert!(until > block && (ahead.step + until).is_multiple_of(Ahead::SLOW_STEPS));
+                    let (from, bytes) = match asking {
+                        Asking::Slowly(from) => (from, Asking::SLOW_BYTES),
+                        Asking::Quickly(from) => (from, Asking::QUICK_BYTES),
+                        Asking::Nothing => unreachable!(),
+                    };
+                    let first = from.addr() / LINE;
+                    lines.extend(first..first + (until.min(blocks) - block) * bytes / LINE);
+                    block = until;
+                }
+            }
+            assert!(lines.iter().copied().eq(0..lines.len()), "{blocks} blocks: {lines:?}");
+        }
+    }
+
     struct Streamed<'a>(PairsProduct, *mut bf16, TileReader<'a>);
 
     impl Kernel for Streamed<'_> {
@@ -533,6 +563,9 @@ mod tests {
         for rows in 1..=32 {
             for (panels, pairs, width) in [(1, 16, 16), (2, 16, 32), (2, 64, 48), (2, 8, 32), (1, 21, 16)] {
                 check(rows, panels, pairs, width);
+            }
+            if rows.is_multiple_of(5) {
+                check(rows, 2, (NEAR_BLOCKS + 5) * BLOCK_PAIRS, 32);
             }
         }
     }

@@ -62,7 +62,8 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
 }
 
 /// Deeper than products that are not cut along k, 2048: into the gates, and so many of them that the sums of many rows wait in
-/// several groups; out of them; and out of the heads.
+/// several groups; out of them; and out of the heads, which are so many that those of many rows are stored past the caches. Its gates are
+/// a few blocks deeper than what stays near.
 pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };
     [

@@ -36,7 +36,7 @@ pub(crate) struct Operands {
     pub(crate) right_panel_bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) passing: Passing,
-    /// By 2 × 2 tiles.
+    /// By 2 × 2 tiles, unless only what is on the right passes.
     pub(crate) asking: Asking,
 }
 
@@ -113,6 +113,7 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
 /// not stay near.
 macro_rules! two_by_two {
     ($operands:expr, $load_left:literal, $load_right:literal) => {
+        // Any address: nothing is asked for.
         two_by_two!($operands, $load_left, $load_right, $operands.left, 0, [], [])
     };
     ($operands:expr, $load_left:literal, $load_right:literal, slowly $ahead:expr) => {

@@ -172,15 +172,15 @@ pub(super) fn round<L: Lanes>(values: Values<L>, bytes: &mut [i8; ROW_BYTES]) ->
     let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
     // SAFETY: half of the values fill 16 bytes, high and low.
     let sum = unsafe {
-        let (of_even, of_odd) = (bytes.as_mut_ptr(), bytes.as_mut_ptr().add(LANES));
-        put_half(even.mul(units_per_one), of_even).add(put_half(odd.mul(units_per_one), of_odd))
+        let to = bytes.as_mut_ptr();
+        put_half(even.mul(units_per_one), to).add(put_half(odd.mul(units_per_one), to.add(LANES)))
     };
     // Whole numbers below 2²⁴, so the order of the sum does not matter.
     let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
     (unit, [all * unit, first * unit, (all - first) * unit])
 }
 
-/// 16 of the values, as whole numbers: their high bytes, and [`GROUP`] behind them their low ones.
+/// 16 of the values become whole numbers, which are returned: their high bytes, and [`GROUP`] behind them their low ones.
 ///
 /// # Safety
 /// Both are writable.
