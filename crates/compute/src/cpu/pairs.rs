@@ -9,6 +9,7 @@
 //!
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
+mod ahead;
 mod blocks;
 mod few_rows;
 mod many_rows;

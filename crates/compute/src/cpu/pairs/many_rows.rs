@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::ahead::Ahead;
 use super::passes::{Pass, PassBlocks, Passes, Waiting};
-use super::product::{Ahead, Between, PairsProduct, Passing};
+use super::product::{Between, PairsProduct, Passing};
 use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, SLICED_PANELS};
