@@ -1,13 +1,13 @@
 //! Projections of many rows: which part of the output is one item for the team, and what becomes of the sums.
 
-#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+mod places;
 
 use std::ops::Range;
 
+pub(crate) use self::places::Places;
 use super::arithmetic::{Arithmetic, Waiting};
 use super::isa::{Isa, Kernel};
-use super::lanes::{LANES, Lanes, padded};
-use super::math::{self, TOGETHER};
+use super::lanes::Lanes;
 use super::quant::{Cells, CodeProducts};
 use super::rows::Rows;
 use super::shared::Shared;
@@ -88,8 +88,6 @@ const ITEMS_PER_MEMBER: usize = 6;
 const FAR_ITEMS_PER_MEMBER: usize = 3;
 /// Fewer would read the weights too often for what they compute.
 const LEAST_OWN_ROWS: usize = 128;
-/// Of what is stored of an item's rows in a phase: beside rows and weights so much does not stay in a second-level cache.
-const FAR_BYTES: usize = 768 << 10;
 
 impl Cut {
     /// `panels` and `members` of one shard; each of them is to have so many items.
@@ -220,141 +218,6 @@ pub(crate) struct GemmItem<'a, E: Arithmetic> {
     pub(crate) rows: Range<usize>,
     /// Begin at an even one.
     pub(crate) panels: Range<usize>,
-}
-
-impl<E: Arithmetic> GemmItem<'_, E> {
-    /// That `finish` stays inside of the output.
-    fn check(&self) {
-        let (first, width, rows) = (self.weights.first_column, self.weights.matrix.width(), self.gemm.x.len());
-        match &self.gemm.y {
-            Output::Store { y, stride } | Output::AddTo { y, stride } => {
-                assert!(*stride >= first + width && *stride == padded(*stride) && y.len() >= rows * stride);
-            }
-            Output::Gated(y) => {
-                let is_whole = width.is_multiple_of(2 * LANES) && first.is_multiple_of(LANES);
-                assert!(y.width() >= first + width / 2 && y.rows() >= rows && is_whole)
-            }
-        }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    pub(crate) fn is_gated(&self) -> bool {
-        matches!(self.gemm.y, Output::Gated(_))
-    }
-
-    /// Whether sums are stored without reading their lines first: later phases read them, when no cache has them any more.
-    #[inline(always)]
-    fn stores_past_caches<L: Lanes>(&self) -> bool {
-        let Output::Store { y, .. } = &self.gemm.y else { return false };
-        let bytes = self.rows.len() * self.weights.matrix.width() * size_of::<f32>();
-        let is_far = self.rows.len() >= LEAST_OWN_ROWS && bytes >= FAR_BYTES;
-        let is_aligned = y.as_ptr().addr().is_multiple_of(64) && self.weights.first_column.is_multiple_of(LANES);
-        L::TILES && is_far && is_aligned
-    }
-
-    /// Asks for where the sums of some rows and panels belong, before they are finished.
-    #[inline(always)]
-    pub(crate) fn ask_for<L: Lanes>(&self, rows: Range<usize>, panels: &Range<usize>) {
-        if self.stores_past_caches::<L>() {
-            return;
-        }
-        // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
-        let (Output::Store { y, stride } | Output::AddTo { y, stride }) = &self.gemm.y else { return };
-        let y = y.as_ptr().wrapping_add(self.weights.first_column + panels.start * LANES);
-        for row in rows {
-            for i in (0..panels.len() * LANES).step_by(LANES) {
-                L::prefetch_to_write(y.wrapping_add(row * stride + i).cast());
-            }
-        }
-    }
-
-    /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
-    #[inline(always)]
-    pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
-        let width = panels.len() * LANES;
-        assert!(width <= stride && (rows.is_empty() || sums.len() >= (rows.len() - 1) * stride + width));
-        assert!(rows.end <= self.rows.end && panels.end <= self.panels.end && panels.start.is_multiple_of(2));
-        let sums = sums.as_ptr();
-        match &self.weights.bias {
-            Some(bias) => {
-                let bias = bias[panels.start * LANES..panels.end * LANES].as_ptr();
-                self.put::<L, true>(rows, panels, &FinishedSums { sums, stride, bias });
-            }
-            None => self.put::<L, false>(rows, panels, &FinishedSums { sums, stride, bias: std::ptr::null() }),
-        }
-    }
-
-    #[inline(always)]
-    fn put<L: Lanes, const BIASED: bool>(&self, rows: Range<usize>, panels: Range<usize>, sums: &FinishedSums<BIASED>) {
-        let (width, first) = (panels.len() * LANES, self.weights.first_column);
-        // SAFETY: this item's rows and columns, which are its alone; `check` has seen that they exist, `finish` that there are
-        // sums of all.
-        unsafe {
-            match &self.gemm.y {
-                Output::Store { y, stride } => {
-                    let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
-                    let past_caches = self.stores_past_caches::<L>();
-                    for row in 0..rows.len() {
-                        for i in (0..width).step_by(LANES) {
-                            let (sums, to) = (sums.at::<L>(row, i), y.add(row * stride + i));
-                            if past_caches { sums.store_past_caches(to) } else { sums.store(to) }
-                        }
-                    }
-                }
-                Output::AddTo { y, stride } => {
-                    let y = y.as_ptr().add(rows.start * stride + first + panels.start * LANES);
-                    for row in 0..rows.len() {
-                        for i in (0..width).step_by(LANES) {
-                            let y = y.add(row * stride + i);
-                            L::load(y).add(sums.at(row, i)).store(y);
-                        }
-                    }
-                }
-                Output::Gated(y) => {
-                    assert!(panels.len().is_multiple_of(2));
-                    let together = if L::MANY_REGISTERS { rows.len() / TOGETHER * TOGETHER } else { 0 };
-                    for i in (0..width).step_by(2 * LANES) {
-                        let column = first + (panels.start * LANES + i) / 2;
-                        for row in (0..together).step_by(TOGETHER) {
-                            let mut gates = [L::splat(0.0); TOGETHER];
-                            for r in 0..TOGETHER {
-                                gates[r] = sums.at(row + r, i);
-                            }
-                            gates = math::silu(gates);
-                            for r in 0..TOGETHER {
-                                y.put(rows.start + row + r, column, gates[r].mul(sums.at(row + r, i + LANES)));
-                            }
-                        }
-                        for row in together..rows.len() {
-                            let [gate] = math::silu([sums.at::<L>(row, i)]);
-                            y.put(rows.start + row, column, gate.mul(sums.at(row, i + LANES)));
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Sums of whole panels, and what is added to each of their rows.
-struct FinishedSums<const BIASED: bool> {
-    sums: *const f32,
-    stride: usize,
-    bias: *const f32,
-}
-
-impl<const BIASED: bool> FinishedSums<BIASED> {
-    /// # Safety
-    /// There are such a row and 16 columns from `column` on.
-    #[inline(always)]
-    unsafe fn at<L: Lanes>(&self, row: usize, column: usize) -> L {
-        // SAFETY: the caller's promise; the bias is as wide as a row.
-        unsafe {
-            let sums = L::load(self.sums.add(row * self.stride + column));
-            if BIASED { sums.add(L::load(self.bias.add(column))) } else { sums }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
 mod ahead;
+mod asking;
 mod blocks;
 mod few_rows;
 mod many_rows;
+mod meanwhile;
 mod passes;
 mod product;
 mod sums;
@@ -21,6 +23,8 @@ mod vectors;
 
 use half::bf16;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::asking::{Asking, Pages};
 use self::blocks::in_blocks;
 use self::few_rows::few_rows;
 use self::many_rows::many_rows;

@@ -17,7 +17,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-pub(crate) use self::registers::{Asking, Operands, add, begin, end};
+pub(crate) use self::registers::{Operands, add, add_many, begin, end};
 
 /// Whether the machine has tiles for bf16 and the kernel lets this process use them.
 pub(crate) fn available() -> bool {

@@ -1,87 +1,118 @@
-//! What comes next is asked for, at the pace at which the machine itself fetches ahead.
+//! What comes next is asked for while blocks are multiplied.
 
 use half::bf16;
 
-use super::TILE;
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::tiles::Asking;
+use super::asking::Pages;
 
-/// A stretch of memory that many products ask for, step by step with their blocks. It begins where a page does, if it can.
-///
-/// The machine itself fetches what is ahead in a page of memory once it has seen a dozen of the page's lines go by one after the
-/// other. What is asked for before that is on its way for all of the time that memory takes, in one of the few places that lines of
-/// rows need, too. So a page's first quarter is asked for in as much time as all the rest:
-///
-/// ```text
-///   step    0    1    2 …  7  |  8                   9 …                 15
-///   lines   0 1  2 3  4 5 …   |  16 17 18 19 20 21   22 23 24 25 26 27 … 63
-/// ```
-#[derive(Clone, Copy)]
-pub(crate) struct Ahead {
-    pub(crate) of: *const bf16,
-    /// At the first block.
-    pub(crate) step: usize,
+/// Weights that the next pass meets, in one run of memory or two.
+pub(super) struct Ahead {
+    pub(super) pages: Pages,
+    /// Blocks until all has been asked for.
+    left: usize,
+    /// … until a run's last page is, which is followed by the next run.
+    before_turn: usize,
+    run: usize,
+    turns: [*const u8; 2],
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl Ahead {
-    const SLOW_STEPS: usize = 8;
-    const PAGE_STEPS: usize = 16;
-    const PAGE_BYTES: usize = 4096;
-
-    /// For so many blocks of one panel.
-    pub(crate) const fn steps(blocks: usize) -> usize {
-        blocks * TILE * size_of::<bf16>() / (Self::PAGE_BYTES / Self::PAGE_STEPS)
+    pub(super) fn nothing() -> Self {
+        Self { pages: Pages::NONE, left: 0, before_turn: 0, run: 0, turns: [std::ptr::null(); 2] }
     }
 
-    /// With this block of a product, and until which one it goes on so.
-    #[cfg(target_arch = "x86_64")]
+    /// So many bytes from `first` on and, if there is a second place, from there on. Whoever asks next begins at `then`.
+    pub(super) fn new(first: *const bf16, second: Option<*const bf16>, bytes: usize, then: *const bf16) -> Self {
+        let pages = bytes.div_ceil(Pages::BYTES).max(1);
+        let run = pages * Pages::BLOCKS;
+        let (runs, turns) = match second {
+            Some(second) => (2, [second.cast(), then.cast()]),
+            None => (1, [then.cast(); 2]),
+        };
+        let page: *const u8 = first.cast();
+        let mut ahead = Self {
+            pages: Pages::new(page, page.wrapping_add(Pages::BYTES)),
+            left: runs * run,
+            before_turn: run - Pages::BLOCKS,
+            run,
+            turns,
+        };
+        ahead.go_on(0, ahead.pages);
+        ahead
+    }
+
+    /// So many blocks can follow each other without anybody's [help](Self::go_on).
     #[inline(always)]
-    pub(super) fn asking(&self, block: usize) -> (Asking, usize) {
-        const SLOW_BYTES: usize = Ahead::SLOW_STEPS * Asking::SLOW_BYTES;
-        const { assert!(SLOW_BYTES + (Self::PAGE_STEPS - Self::SLOW_STEPS) * Asking::QUICK_BYTES == Self::PAGE_BYTES) };
-        let (page, step) = ((self.step + block) / Self::PAGE_STEPS, (self.step + block) % Self::PAGE_STEPS);
-        let page = self.of.wrapping_byte_add(page * Self::PAGE_BYTES);
-        match step.checked_sub(Self::SLOW_STEPS) {
-            None => {
-                let from = page.wrapping_byte_add(step * Asking::SLOW_BYTES);
-                (Asking::Slowly(from), block + Self::SLOW_STEPS - step)
-            }
-            Some(quick) => {
-                let from = page.wrapping_byte_add(SLOW_BYTES + quick * Asking::QUICK_BYTES);
-                (Asking::Quickly(from), block + Self::PAGE_STEPS - step)
-            }
+    pub(super) fn blocks(&self) -> usize {
+        if self.left == 0 { usize::MAX } else { self.left.min(self.before_turn) }
+    }
+
+    /// After so many blocks, which have asked until there.
+    #[inline(always)]
+    pub(super) fn go_on(&mut self, blocks: usize, asked: Pages) {
+        if self.left == 0 {
+            return;
+        }
+        self.pages = asked;
+        self.left -= blocks;
+        self.before_turn -= blocks;
+        if self.left == 0 {
+            self.pages = Pages::NONE;
+        } else if self.before_turn == 0 {
+            [self.pages.first, self.turns[0]] = self.turns;
+            self.before_turn = self.run;
         }
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::pairs::asking::Asking;
+
+    const PAGE_LINES: usize = Pages::BYTES / 64;
+    const FIRST_LINES: usize = Pages::FIRST_BYTES / 64;
+
+    /// Lines that are asked for by so many blocks at a time, until there are none.
+    fn asked(mut ahead: Ahead, at_a_time: usize) -> Vec<usize> {
+        let mut lines = Vec::new();
+        while ahead.left > 0 {
+            let blocks = ahead.blocks().min(at_a_time);
+            let mut asking = Asking { far: ahead.pages, near: std::ptr::null() };
+            for _ in 0..blocks {
+                lines.extend(asking.lines());
+                asking.step();
+            }
+            ahead.go_on(blocks, asking.far);
+        }
+        // Whatever becomes of nothing is still nothing.
+        ahead.go_on(3, Pages::new(std::ptr::dangling(), std::ptr::dangling()));
+        assert_eq!((ahead.pages, ahead.blocks()), (Pages::NONE, usize::MAX));
+        lines
+    }
 
     #[test]
     fn every_line_is_asked_for_once() {
-        const LINE: usize = 64;
-        // Blocks of products that are no multiple of a page's steps.
-        for blocks in [16, 18, 25] {
-            let mut lines = Vec::new();
-            for product in 0..16 {
-                let ahead = Ahead { of: std::ptr::null(), step: product * blocks };
-                let mut block = 0;
-                while block < blocks {
-                    let (asking, until) = ahead.asking(block);
-                    assert!(until > block && (ahead.step + until).is_multiple_of(Ahead::SLOW_STEPS));
-                    let (from, bytes) = match asking {
-                        Asking::Slowly(from) => (from, Asking::SLOW_BYTES),
-                        Asking::Quickly(from) => (from, Asking::QUICK_BYTES),
-                        Asking::Nothing => unreachable!(),
-                    };
-                    let first = from.addr() / LINE;
-                    lines.extend(first..first + (until.min(blocks) - block) * bytes / LINE);
-                    block = until;
-                }
+        let place = |page: usize| std::ptr::without_provenance::<bf16>(page * Pages::BYTES);
+        // Pages of 100 to 103, 200 to 203 and 300; and so on.
+        for (second, pages, then) in [(Some(200), 4, 300), (None, 9, 109), (Some(150), 1, 120), (None, 1, 7)] {
+            for at_a_time in [1, 3, 16, 100] {
+                let ahead = Ahead::new(place(100), second.map(place), pages * Pages::BYTES, place(then));
+                let mut lines = asked(ahead, at_a_time);
+                // The first quarter of the first page was asked for before, that of what comes next is now.
+                let whole = [Some(100), second].into_iter().flatten().flat_map(|page| page..page + pages);
+                let whole = whole.flat_map(|page| page * PAGE_LINES..(page + 1) * PAGE_LINES);
+                let next = then * PAGE_LINES..then * PAGE_LINES + FIRST_LINES;
+                let mut expected: Vec<usize> = whole.skip(FIRST_LINES).chain(next).collect();
+                (lines.sort_unstable(), expected.sort_unstable());
+                assert_eq!(lines, expected, "{pages} pages, {at_a_time} blocks at a time");
             }
-            assert!(lines.iter().copied().eq(0..lines.len()), "{blocks} blocks: {lines:?}");
         }
+        assert!(asked(Ahead::nothing(), 1).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_whole_number_of_pages_is_asked_for_as_well() {
+        let ahead = Ahead::new(std::ptr::null(), None, Pages::BYTES + 1, std::ptr::null());
+        assert_eq!(asked(ahead, 16).len(), 2 * PAGE_LINES);
     }
 }

@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
             Self::Expanded(readers) => {
                 for (pair, reader) in readers.iter_mut().enumerate() {
                     let Some(reader) = reader else { continue };
-                    let tiles = packed.expanded(0, PRODUCT_PANELS * STREAM_BLOCKS);
+                    let tiles = packed.expanded(0, STREAM_BLOCKS);
                     let stride = STREAM_BLOCKS * TILE;
                     // SAFETY: there is room for both tiles.
                     unsafe {

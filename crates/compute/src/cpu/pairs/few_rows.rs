@@ -3,9 +3,8 @@
 use half::bf16;
 
 use super::product::{PairsProduct, Passing};
-use super::sums::Sums;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
-use super::{PRODUCT_PANELS, STREAM_BLOCKS};
+use super::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::weights::Matrix;
@@ -18,8 +17,8 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
     assert!(!matrix.is_plain());
     for panel in item.panels.clone().step_by(PRODUCT_PANELS) {
         let panels = panel..item.panels.end.min(panel + PRODUCT_PANELS);
-        let room = packed.expanded(0, panels.len() * STREAM_BLOCKS);
-        let sums = Sums { rows: item.rows.clone(), panels: panels.clone(), c: packed.sums(0) };
+        let room = packed.expanded(0, STREAM_BLOCKS);
+        let sums = packed.sums_of(PRODUCT_ROWS, PRODUCT_PANELS);
         let product = PairsProduct {
             rows: item.rows.len(),
             panels: panels.len(),
@@ -29,15 +28,14 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
             b: room,
             b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
             b_panel_stride: STREAM_BLOCKS * TILE,
-            ahead: None,
             passing: Passing::Neither,
-            c: sums.c,
+            c: sums.as_mut_ptr(),
             c_stride: PRODUCT_PANELS * LANES,
             resume: false,
         };
-        let Some(mut reader) = matrix.reader(panels, 0) else { return };
+        let Some(mut reader) = matrix.reader(panels.clone(), 0) else { return };
         // SAFETY: `left` has all blocks, the sums are those of a whole product, and there is room for so many blocks.
         unsafe { product.stream::<L>(room, &mut reader) };
-        sums.finish::<L>(item, 0..item.rows.len());
+        item.finish::<L>(item.rows.clone(), panels, sums, PRODUCT_PANELS * LANES);
     }
 }

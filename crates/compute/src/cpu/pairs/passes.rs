@@ -9,24 +9,18 @@ use super::{NEAR_BLOCKS, ONE_PASS_BLOCKS, PRODUCT_PANELS, SLICED_PANELS, WHOLE_B
 pub(super) struct Pass {
     pub(super) panels: Range<usize>,
     pub(super) blocks: Range<usize>,
-    /// Where its sums wait for those of other blocks.
-    pub(super) waiting: Waiting,
+    /// With this one, before another pair's turn comes.
+    pub(super) left: usize,
+    pub(super) sums: SumsAt,
 }
 
+/// Where sums wait for those of other blocks, and to be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
-    /// They do not.
-    None,
-    /// Until the next pass.
-    Near,
-    /// At this place, while other panels of their group pass by.
-    InGroup(usize),
-}
-
-impl Pass {
-    pub(super) fn tiles(&self) -> usize {
-        self.panels.len() * self.blocks.len()
-    }
+pub(super) enum SumsAt {
+    /// Those of one product at a time: a pass has all blocks.
+    Product,
+    /// Those of all rows, at this place, which no pair has that comes next.
+    Pair(usize),
 }
 
 /// How many blocks of k are taken at a time.
@@ -104,12 +98,13 @@ impl Iterator for Passes {
         let panels = self.panel..self.group.end.min(self.panel + PRODUCT_PANELS);
         let blocks = self.block..self.slice.end.min(self.block + self.pass_blocks);
         self.block = blocks.end;
-        let waiting = match self.blocks {
-            n if n <= self.pass_blocks => Waiting::None,
-            ..=WHOLE_BLOCKS => Waiting::Near,
-            _ => Waiting::InGroup((panels.start - self.group.start) / PRODUCT_PANELS),
+        let left = (self.slice.end - blocks.start).div_ceil(self.pass_blocks);
+        let sums = match self.blocks {
+            n if n <= self.pass_blocks => SumsAt::Product,
+            ..=WHOLE_BLOCKS => SumsAt::Pair((panels.start - self.panels.start) / PRODUCT_PANELS % 2),
+            _ => SumsAt::Pair((panels.start - self.group.start) / PRODUCT_PANELS),
         };
-        (!panels.is_empty()).then_some(Pass { panels, blocks, waiting })
+        (!panels.is_empty()).then_some(Pass { panels, blocks, left, sums })
     }
 }
 
@@ -142,21 +137,24 @@ mod tests {
         for ((panels, blocks), of) in
             shapes.into_iter().flat_map(|shape| [PassBlocks::near(shape.1), LONG_PASSES].map(|of| (shape.clone(), of)))
         {
-            let (mut done, mut places, mut open) = (vec![0; panels.end], Vec::new(), None);
+            let (mut done, mut places, mut before) = (vec![0; panels.end], Vec::new(), None::<Pass>);
             let slice = if blocks > WHOLE_BLOCKS { of.slice } else { WHOLE_BLOCKS };
             for pass in Passes::new(panels.clone(), blocks, of) {
                 assert!(pass.panels.len() <= PRODUCT_PANELS && (1..=of.pass).contains(&pass.blocks.len()));
                 assert!(pass.panels.len() == PRODUCT_PANELS || pass.panels.end == panels.end);
                 assert_eq!(pass.blocks.start / slice, (pass.blocks.end - 1) / slice);
-                match pass.waiting {
-                    Waiting::None => assert!(blocks <= of.pass),
-                    // Nobody else has this place before the sums are finished.
-                    Waiting::Near => {
-                        assert!(blocks <= WHOLE_BLOCKS && open.is_none_or(|open| open == pass.panels.start))
-                    }
-                    Waiting::InGroup(place) => places.push((pass.panels.start / 2, place)),
+                if let Some(before) = before {
+                    let goes_on = pass.panels == before.panels && pass.blocks.start == before.blocks.end;
+                    assert_eq!(goes_on && before.left > 1, before.left > 1, "one left less each time");
+                    assert!(before.left == 1 || pass.left + 1 == before.left);
+                    // What is to be finished still lies elsewhere.
+                    assert!(goes_on || blocks <= of.pass || pass.sums != before.sums);
                 }
-                open = (pass.blocks.end < blocks).then_some(pass.panels.start);
+                match pass.sums {
+                    SumsAt::Product => assert!(blocks <= of.pass),
+                    SumsAt::Pair(place) => places.push((pass.panels.start / 2, place)),
+                }
+                before = Some(pass.clone());
                 for panel in pass.panels.clone() {
                     assert_eq!(done[panel], pass.blocks.start, "panel {panel} of {panels:?}");
                     done[panel] = pass.blocks.end;
@@ -165,8 +163,9 @@ mod tests {
             // The sums of a pair of panels wait at one place, which no other of its group has.
             places.sort_unstable();
             places.dedup();
-            assert_eq!(places.len(), if blocks > WHOLE_BLOCKS { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });
-            for group in places.chunks(SLICED_PANELS / PRODUCT_PANELS) {
+            assert_eq!(places.len(), if blocks > of.pass { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });
+            let group = if blocks > WHOLE_BLOCKS { SLICED_PANELS / PRODUCT_PANELS } else { 2 };
+            for group in places.chunks(group) {
                 assert!(group.iter().enumerate().all(|(i, place)| place.1 == i), "{group:?}");
             }
             assert!((0..panels.end).all(|panel| done[panel] == if panels.contains(&panel) { blocks } else { 0 }));

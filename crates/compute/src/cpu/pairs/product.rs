@@ -5,21 +5,18 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
-#[cfg(target_arch = "x86_64")]
-use std::ops::Range;
-
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
 use super::NEAR_BLOCKS;
-use super::ahead::Ahead;
+use super::meanwhile::Meanwhile;
 use super::vectors::{BlockProduct, WideColumns};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::tiles::{self, Asking, Operands};
+use crate::cpu::tiles::{self, Operands};
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
 #[derive(Clone, Copy)]
@@ -36,18 +33,10 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
-    /// Memory to ask for on the way.
-    pub(crate) ahead: Option<Ahead>,
     pub(crate) passing: Passing,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
     pub(crate) resume: bool,
-}
-
-/// Work that needs no tiles, cut into parts. No closure: those are not always inlined, and then know nothing of instruction sets.
-pub(super) trait Between {
-    /// Must be `#[inline(always)]`.
-    fn part<L: Lanes>(&mut self, part: usize, parts: usize);
 }
 
 /// What is read once while other operands are used again and again: it should not drive those out of the first-level cache.
@@ -144,74 +133,41 @@ impl PairsProduct {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn tiles<const ROWS: usize, const COLUMNS: usize>(&self, rights: &[*const bf16], offset: usize) {
-        let mut operands = self.operands();
-        let c_bytes = self.c_stride * size_of::<f32>();
+        let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
         // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
         unsafe {
             tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
-            for right in rights {
-                operands.right = right.add(offset);
-                if ROWS == 2 && COLUMNS == 2 {
-                    self.add_some(&operands, 0..operands.blocks);
-                } else {
-                    tiles::add::<ROWS, COLUMNS>(&operands);
+            for (i, right) in rights.iter().enumerate() {
+                let product = Self { a: self.a.add(i * blocks * TILE), b: right.add(offset), ..*self };
+                for block in 0..blocks {
+                    tiles::add::<ROWS, COLUMNS>(&product.operands(block));
                 }
-                operands.left = operands.left.add(operands.blocks * TILE);
             }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
 
-    /// Of two tiles of rows and two panels, whole blocks, where there are tiles; `between` is done after each of `parts` parts.
-    #[cfg(target_arch = "x86_64")]
+    /// Of two tiles of rows and two panels of weights, where there are tiles, with other work between stretches of blocks.
     #[inline(always)]
-    pub(super) fn in_parts<L: Lanes>(&self, parts: usize, between: &mut impl Between) {
-        let (c_bytes, whole) = (self.c_stride * size_of::<f32>(), self.operands());
-        // SAFETY: as in `tiles`; a part's operands lie inside of the whole's.
+    pub(super) fn run_beside<L: Lanes>(&self, meanwhile: &mut Meanwhile<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `tiles`.
         unsafe {
+            let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
             tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
-            for part in 0..parts {
-                let (first, end) = (whole.blocks * part / parts, whole.blocks * (part + 1) / parts);
-                self.add_some(&whole, first..end);
-                between.part::<L>(part, parts);
+            let mut block = 0;
+            while block < blocks {
+                let end = if block < NEAR_BLOCKS { blocks.min(NEAR_BLOCKS) } else { blocks };
+                let some = meanwhile.blocks().min(end - block);
+                let mut asking = meanwhile.asking();
+                tiles::add_many(&self.operands(block), some, &mut asking);
+                meanwhile.go_on::<L>(some, asking);
+                block += some;
             }
             tiles::end::<2, 2>(self.c, c_bytes);
         }
-    }
-
-    /// Some of the blocks of 2 × 2 tiles.
-    ///
-    /// # Safety
-    /// Tiles are configured, sums begun, and the blocks are there.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn add_some(&self, whole: &Operands, blocks: Range<usize>) {
-        let mut first = blocks.start;
-        while first < blocks.end {
-            let (asking, until) = match self.ahead {
-                None => (Asking::Nothing, blocks.end),
-                Some(ahead) => ahead.asking(first),
-            };
-            // What is too much for the first-level cache passes by.
-            let (passing, until) = match self.passing {
-                Passing::Left if first < NEAR_BLOCKS => (Passing::Left, until.min(NEAR_BLOCKS)),
-                Passing::Left => (Passing::Both, until),
-                passing => (passing, until),
-            };
-            let end = until.min(blocks.end);
-            // SAFETY: the caller's promise; these blocks lie inside of the whole.
-            unsafe {
-                tiles::add::<2, 2>(&Operands {
-                    left: whole.left.add(first * TILE),
-                    right: whole.right.add(first * BLOCK_PAIRS * self.b_pair_stride),
-                    blocks: end - first,
-                    passing,
-                    asking,
-                    ..*whole
-                });
-            }
-            first = end;
-        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = meanwhile;
     }
 
     /// With B as it is read, a few blocks at a time. `room` is where `b` is.
@@ -261,36 +217,45 @@ impl PairsProduct {
         room: *mut bf16,
         reader: &mut TileReader<'_>,
     ) {
-        let mut operands = self.operands();
         let c_bytes = self.c_stride * size_of::<f32>();
         // SAFETY: as in `tiles`, and the caller's promise.
         unsafe {
             tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
             // Tiles that were written just now take long to load, and between products vectors wait.
             for first in (0..blocks).step_by(STREAM_BLOCKS) {
-                operands.blocks = STREAM_BLOCKS.min(blocks - first);
-                for block in 0..operands.blocks {
+                let some = STREAM_BLOCKS.min(blocks - first);
+                for block in 0..some {
                     reader.next::<L>(room.add(block * TILE), self.b_panel_stride);
                 }
-                tiles::add::<ROWS, COLUMNS>(&operands);
-                operands.left = operands.left.add(operands.blocks * TILE);
+                let product = Self { a: self.a.add(first * TILE), ..*self };
+                for block in 0..some {
+                    tiles::add::<ROWS, COLUMNS>(&product.operands(block));
+                }
             }
             tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
 
+    /// Of one block.
+    ///
+    /// # Safety
+    /// There is such a block.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn operands(&self) -> Operands {
+    unsafe fn operands(&self, block: usize) -> Operands {
         Operands {
-            left: self.a,
+            // SAFETY: the caller's promise.
+            left: unsafe { self.a.add(block * TILE) },
             left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
-            right: self.b,
+            // SAFETY: the caller's promise.
+            right: unsafe { self.b.add(block * BLOCK_PAIRS * self.b_pair_stride) },
             right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
             right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
-            blocks: self.pairs / BLOCK_PAIRS,
-            passing: self.passing,
-            asking: Asking::Nothing,
+            passing: match self.passing {
+                // What is too much for the first-level cache passes by, too.
+                Passing::Left if block >= NEAR_BLOCKS => Passing::Both,
+                passing => passing,
+            },
         }
     }
 

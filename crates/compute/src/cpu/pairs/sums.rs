@@ -1,28 +1,67 @@
-//! Sums of one product, on their way from tiles to where they belong.
+//! Sums of some rows and one pair of panels, on their way from tiles to where they belong.
 
 use std::ops::Range;
 
 use half::bf16;
 
 use super::PRODUCT_PANELS;
-use crate::cpu::gemm::GemmItem;
+use crate::cpu::gemm::{GemmItem, Places};
 use crate::cpu::lanes::{LANES, Lanes};
 
-/// Of one product.
-pub(super) struct Sums {
-    pub(super) rows: Range<usize>,
-    pub(super) panels: Range<usize>,
-    pub(super) c: *mut f32,
+/// Of rows that are not finished yet.
+pub(super) struct Sums<'a> {
+    places: Places<'a, bf16>,
+    /// Of the first of them; the others follow.
+    c: *const f32,
 }
 
-impl Sums {
-    /// Of some of its rows.
+const STRIDE: usize = PRODUCT_PANELS * LANES;
+/// Rows that are finished at a time: enough that they do not wait for each other, few enough to be done while tiles are multiplied.
+pub(super) const TOGETHER: usize = 4;
+/// Sums, and the places where they belong, are asked for so many rows before they are needed.
+const ROWS_AHEAD: usize = 2 * TOGETHER;
+
+impl<'a> Sums<'a> {
+    /// # Safety
+    /// Sums of these rows lie at `c`, and nobody writes there before they are finished.
     #[inline(always)]
-    pub(super) fn finish<L: Lanes>(&self, item: &GemmItem<'_, bf16>, some: Range<usize>) {
-        const STRIDE: usize = PRODUCT_PANELS * LANES;
-        let rows = self.rows.start + some.start..self.rows.start + some.end;
-        // SAFETY: a member's own sums of a whole product, which nobody writes before they are finished.
-        let sums = unsafe { std::slice::from_raw_parts(self.c.add(some.start * STRIDE), some.len() * STRIDE) };
-        item.finish::<L>(rows, self.panels.clone(), sums, STRIDE);
+    pub(super) unsafe fn new<L: Lanes>(
+        item: &'a GemmItem<'a, bf16>,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        c: *const f32,
+    ) -> Self {
+        let sums = Self { places: item.places::<L>(rows, panels), c };
+        for row in (0..ROWS_AHEAD).step_by(TOGETHER) {
+            sums.places.ask::<L>(row, TOGETHER);
+        }
+        sums
+    }
+
+    /// Rows.
+    #[inline(always)]
+    pub(super) fn left(&self) -> usize {
+        self.places.left()
+    }
+
+    /// The next [`TOGETHER`], if so many are left.
+    #[inline(always)]
+    pub(super) fn finish_some<L: Lanes>(&mut self) {
+        if self.left() < TOGETHER {
+            return;
+        }
+        self.places.ask::<L>(ROWS_AHEAD, TOGETHER);
+        for line in (0..TOGETHER * STRIDE).step_by(LANES) {
+            L::prefetch(self.c.wrapping_add(ROWS_AHEAD * STRIDE + line).cast());
+        }
+        // SAFETY: as `new` was promised.
+        unsafe { self.places.put::<L, TOGETHER>(self.c, STRIDE) };
+        self.c = self.c.wrapping_add(TOGETHER * STRIDE);
+    }
+
+    #[inline(always)]
+    pub(super) fn finish_all<L: Lanes>(&mut self) {
+        // SAFETY: as `new` was promised.
+        unsafe { self.places.put_all::<L>(self.c, STRIDE) };
     }
 }

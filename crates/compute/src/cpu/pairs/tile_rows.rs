@@ -101,12 +101,12 @@ impl TileRows {
         tiles.as_ptr()
     }
 
-    /// Of one product. Pointers from earlier calls stay good.
+    /// Of some products, one after the other. Pointers from earlier calls stay good.
     #[inline(always)]
-    pub(super) fn sums(&mut self, product: usize) -> *mut f32 {
-        assert!((product + 1) * PRODUCT_SUMS <= self.sums.as_slice().len());
+    pub(super) fn sums(&mut self, first: usize, products: usize) -> *mut f32 {
+        assert!((first + products) * PRODUCT_SUMS <= self.sums.as_slice().len());
         // SAFETY: inside the buffer.
-        unsafe { self.sums.as_mut_ptr().add(product * PRODUCT_SUMS) }
+        unsafe { self.sums.as_mut_ptr().add(first * PRODUCT_SUMS) }
     }
 
     /// Of so many rows × panels.
@@ -115,11 +115,11 @@ impl TileRows {
         &mut self.sums.as_mut_slice()[..rows * panels * LANES]
     }
 
-    /// Room for so many tiles, in one half of the buffer or the other. Pointers from earlier calls stay good.
+    /// Room for so many blocks of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
     #[inline(always)]
-    pub(super) fn expanded(&mut self, half: usize, tiles: usize) -> *mut bf16 {
+    pub(super) fn expanded(&mut self, half: usize, blocks: usize) -> *mut bf16 {
         let room = self.expanded.as_slice().len() / 2;
-        assert!(half < 2 && tiles * TILE <= room);
+        assert!(half < 2 && PRODUCT_PANELS * blocks * TILE <= room);
         // SAFETY: inside the buffer.
         unsafe { self.expanded.as_mut_ptr().add(half * room) }
     }

@@ -75,17 +75,13 @@ unsafe fn write(tile: usize, c: *mut f32, c_bytes: usize) {
 /// # Safety
 /// As of [`super::add`].
 pub(super) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Operands) {
-    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, blocks, .. } = operands;
-    assert!(blocks > 0, "there is at least one block");
+    let &Operands { left, left_tile_bytes, right, right_pair_bytes, right_panel_bytes, .. } = operands;
     with_sums(|sums| {
-        for block in 0..blocks {
-            for (row, column) in (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column))) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let left = left.byte_add(row * left_tile_bytes + block * TILE_ROWS * ROW_BYTES);
-                    let right = right.byte_add(column * right_panel_bytes + block * TILE_ROWS * right_pair_bytes);
-                    product(&mut sums[2 * row + column], left, right, right_pair_bytes);
-                }
+        for (row, column) in (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column))) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (left, right) = (left.byte_add(row * left_tile_bytes), right.byte_add(column * right_panel_bytes));
+                product(&mut sums[2 * row + column], left, right, right_pair_bytes);
             }
         }
     });

@@ -6,7 +6,7 @@ use half::bf16;
 
 #[cfg(test)]
 use super::emulated;
-use crate::cpu::pairs::Passing;
+use crate::cpu::pairs::{Asking, Pages, Passing};
 
 /// Bytes of one row of a tile.
 pub(super) const ROW_BYTES: usize = 64;
@@ -23,7 +23,7 @@ macro_rules! or_emulated {
     };
 }
 
-/// Operands of [`add`]. Blocks of 32 k follow each other: 1 KiB apart on the left, 16 pairs apart on the right.
+/// One block of 32 k.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) left: *const bf16,
@@ -34,23 +34,8 @@ pub(crate) struct Operands {
     pub(crate) right_pair_bytes: usize,
     /// From 16 columns to the next 16.
     pub(crate) right_panel_bytes: usize,
-    pub(crate) blocks: usize,
+    /// Matters to 2 × 2 tiles only.
     pub(crate) passing: Passing,
-    /// By 2 × 2 tiles, unless only what is on the right passes.
-    pub(crate) asking: Asking,
-}
-
-/// For cache lines, one after the other: how many with each block, and from where on.
-#[derive(Clone, Copy)]
-pub(crate) enum Asking {
-    Nothing,
-    Slowly(*const bf16),
-    Quickly(*const bf16),
-}
-
-impl Asking {
-    pub(crate) const SLOW_BYTES: usize = 2 * 64;
-    pub(crate) const QUICK_BYTES: usize = 6 * 64;
 }
 
 macro_rules! tile {
@@ -112,51 +97,24 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
 /// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
 /// not stay near.
 macro_rules! two_by_two {
-    ($operands:expr, $load_left:literal, $load_right:literal) => {
-        // Any address: nothing is asked for.
-        two_by_two!($operands, $load_left, $load_right, $operands.left, 0, [], [])
-    };
-    ($operands:expr, $load_left:literal, $load_right:literal, slowly $ahead:expr) => {
-        two_by_two!($operands, $load_left, $load_right, $ahead, Asking::SLOW_BYTES, [0 64], [])
-    };
-    ($operands:expr, $load_left:literal, $load_right:literal, quickly $ahead:expr) => {
-        two_by_two!($operands, $load_left, $load_right, $ahead, Asking::QUICK_BYTES, [0 64 128], [192 256 320])
-    };
-    (
-        $operands:expr, $load_left:literal, $load_right:literal,
-        $ahead:expr, $asked:expr, [$($line:literal)*], [$($other_line:literal)*]
-    ) => {{
+    ($operands:expr, $load_left:literal, $load_right:literal) => {{
         let operands: &Operands = $operands;
         asm!(
-            "2:",
             concat!($load_left, " tmm4, [{a} + {row}]"),
             concat!($load_right, " tmm6, [{b} + {pair}]"),
             "tdpbf16ps tmm0, tmm4, tmm6",
             concat!($load_left, " tmm5, [{a_below} + {row}]"),
-            $(concat!("prefetcht1 [{ahead} + ", $line, "]"),)*
             "tdpbf16ps tmm2, tmm5, tmm6",
             concat!($load_right, " tmm7, [{b_right} + {pair}]"),
-            $(concat!("prefetcht1 [{ahead} + ", $other_line, "]"),)*
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {ahead}, {asked}",
-            "add {a}, 1024",
-            "add {a_below}, 1024",
-            "add {b}, {block}",
-            "add {b_right}, {block}",
-            "dec {left}",
-            "jnz 2b",
-            a = inout(reg) operands.left => _,
-            a_below = inout(reg) operands.left.byte_add(operands.left_tile_bytes) => _,
-            b = inout(reg) operands.right => _,
-            b_right = inout(reg) operands.right.byte_add(operands.right_panel_bytes) => _,
-            left = inout(reg) operands.blocks => _,
+            a = in(reg) operands.left,
+            a_below = in(reg) operands.left.byte_add(operands.left_tile_bytes),
+            b = in(reg) operands.right,
+            b_right = in(reg) operands.right.byte_add(operands.right_panel_bytes),
             row = in(reg) ROW_BYTES,
             pair = in(reg) operands.right_pair_bytes,
-            block = in(reg) TILE_ROWS * operands.right_pair_bytes,
-            ahead = inout(reg) $ahead => _,
-            asked = const $asked,
-            options(nostack),
+            options(nostack, preserves_flags),
         )
     }};
 }
@@ -164,75 +122,145 @@ macro_rules! two_by_two {
 /// Sums += left · right.
 ///
 /// # Safety
-/// Tiles are configured, `operands` are readable for `ROWS` × `COLUMNS` tiles, and there is at least one block.
+/// Tiles are configured, and `operands` are readable for `ROWS` × `COLUMNS` tiles.
 #[inline(always)]
 pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Operands) {
     or_emulated!(emulated::add::<ROWS, COLUMNS>(operands));
-    let &Operands { left, right, right_pair_bytes, right_panel_bytes, blocks, .. } = operands;
-    let right_block_bytes = TILE_ROWS * right_pair_bytes;
+    let &Operands { left, right, right_pair_bytes, right_panel_bytes, .. } = operands;
     // SAFETY: the caller's promise.
     unsafe {
         match (ROWS, COLUMNS) {
-            (2, 2) => match (operands.passing, operands.asking) {
-                (Passing::Neither, Asking::Nothing) => two_by_two!(operands, "tileloadd", "tileloadd"),
-                (Passing::Neither, Asking::Slowly(from)) => {
-                    two_by_two!(operands, "tileloadd", "tileloadd", slowly from)
-                }
-                (Passing::Neither, Asking::Quickly(from)) => {
-                    two_by_two!(operands, "tileloadd", "tileloadd", quickly from)
-                }
-                (Passing::Left, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloadd"),
-                (Passing::Left, Asking::Slowly(from)) => two_by_two!(operands, "tileloaddt1", "tileloadd", slowly from),
-                (Passing::Left, Asking::Quickly(from)) => {
-                    two_by_two!(operands, "tileloaddt1", "tileloadd", quickly from)
-                }
-                (Passing::Right, _) => two_by_two!(operands, "tileloadd", "tileloaddt1"),
-                (Passing::Both, Asking::Nothing) => two_by_two!(operands, "tileloaddt1", "tileloaddt1"),
-                (Passing::Both, Asking::Slowly(from)) => {
-                    two_by_two!(operands, "tileloaddt1", "tileloaddt1", slowly from)
-                }
-                (Passing::Both, Asking::Quickly(from)) => {
-                    two_by_two!(operands, "tileloaddt1", "tileloaddt1", quickly from)
-                }
+            (2, 2) => match operands.passing {
+                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd"),
+                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd"),
+                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1"),
+                Passing::Both => two_by_two!(operands, "tileloaddt1", "tileloaddt1"),
             },
             (1, 2) => asm!(
-                "2:",
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm6, [{b} + {pair}]",
                 "tileloadd tmm7, [{b_right} + {pair}]",
                 "tdpbf16ps tmm0, tmm4, tmm6",
                 "tdpbf16ps tmm1, tmm4, tmm7",
-                "add {a}, 1024",
-                "add {b}, {block}",
-                "add {b_right}, {block}",
-                "dec {left}",
-                "jnz 2b",
-                a = inout(reg) left => _,
-                b = inout(reg) right => _,
-                b_right = inout(reg) right.byte_add(right_panel_bytes) => _,
-                left = inout(reg) blocks => _,
+                a = in(reg) left,
+                b = in(reg) right,
+                b_right = in(reg) right.byte_add(right_panel_bytes),
                 row = in(reg) ROW_BYTES,
                 pair = in(reg) right_pair_bytes,
-                block = in(reg) right_block_bytes,
-                options(nostack),
+                options(nostack, preserves_flags),
             ),
             _ => asm!(
-                "2:",
                 "tileloadd tmm4, [{a} + {row}]",
                 "tileloadd tmm6, [{b} + {pair}]",
                 "tdpbf16ps tmm0, tmm4, tmm6",
-                "add {a}, 1024",
-                "add {b}, {block}",
-                "dec {left}",
-                "jnz 2b",
-                a = inout(reg) left => _,
-                b = inout(reg) right => _,
-                left = inout(reg) blocks => _,
+                a = in(reg) left,
+                b = in(reg) right,
                 row = in(reg) ROW_BYTES,
                 pair = in(reg) right_pair_bytes,
-                block = in(reg) right_block_bytes,
-                options(nostack),
+                options(nostack, preserves_flags),
             ),
+        }
+    }
+}
+
+macro_rules! ask {
+    (far first) => {
+        "prefetcht1 [{first}]"
+    };
+    (far $at:literal) => {
+        concat!("prefetcht1 [{rest} + ", $at, "]")
+    };
+    (near $at:literal) => {
+        concat!("prefetcht0 [{near} + ", $at, "]")
+    };
+}
+
+macro_rules! many_two_by_two {
+    ($operands:expr, $blocks:expr, $asking:expr, $load_left:literal, $load_right:literal) => {
+        match ($asking.far.first.is_null(), $asking.near.is_null()) {
+            (true, true) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [], []),
+            (false, true) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [far], []),
+            (true, false) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [], [near]),
+            (false, false) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [far], [near]),
+        }
+    };
+    (
+        $operands:expr, $blocks:expr, $asking:expr,
+        $load_left:literal, $load_right:literal, [$($far:ident)?], [$($near:ident)?]
+    ) => {{
+        let (operands, asking): (&Operands, &mut Asking) = ($operands, $asking);
+        let Asking { far: Pages { mut first, mut rest, mut blocks }, mut near } = *asking;
+        asm!(
+            "2:",
+            concat!($load_left, " tmm4, [{a} + {row}]"),
+            $(ask!($near 0),)?
+            concat!($load_right, " tmm6, [{b} + {row}]"),
+            $(ask!($far first),)?
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            $(ask!($near 64),)?
+            concat!($load_left, " tmm5, [{a_below} + {row}]"),
+            $(ask!($far 0),)?
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            $(ask!($near 128),)?
+            concat!($load_right, " tmm7, [{b_right} + {row}]"),
+            $(ask!($far 64),)?
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            $(ask!($near 192),)?
+            $(ask!($far 128),)?
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {near}, 256",
+            "add {first}, 64",
+            "add {rest}, 192",
+            "dec {page}",
+            "jnz 3f",
+            "mov {rest}, {first}",
+            "add {first}, 3072",
+            "mov {page}, 16",
+            "3:",
+            "add {a}, 1024",
+            "add {a_below}, 1024",
+            "add {b}, 1024",
+            "add {b_right}, 1024",
+            "dec {left}",
+            "jnz 2b",
+            a = inout(reg) operands.left => _,
+            a_below = inout(reg) operands.left.byte_add(operands.left_tile_bytes) => _,
+            b = inout(reg) operands.right => _,
+            b_right = inout(reg) operands.right.byte_add(operands.right_panel_bytes) => _,
+            left = inout(reg) $blocks => _,
+            row = in(reg) ROW_BYTES,
+            first = inout(reg) first,
+            rest = inout(reg) rest,
+            page = inout(reg) blocks,
+            near = inout(reg) near,
+            options(nostack),
+        );
+        *asking = Asking { far: Pages { first, rest, blocks }, near };
+    }};
+}
+
+/// [`add`] of 2 × 2 tiles for some blocks that follow each other on both sides, with something to ask for on the way.
+///
+/// # Safety
+/// As of [`add`]; there is at least one block, and pairs of k are [`ROW_BYTES`] apart on the right.
+#[inline(always)]
+pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, asking: &mut Asking) {
+    debug_assert!(blocks > 0 && operands.right_pair_bytes == ROW_BYTES);
+    or_emulated!({
+        for block in 0..blocks {
+            let to_block = block * TILE_ROWS * ROW_BYTES;
+            let (left, right) = (operands.left.byte_add(to_block), operands.right.byte_add(to_block));
+            emulated::add::<2, 2>(&Operands { left, right, ..*operands });
+            asking.step();
+        }
+    });
+    // SAFETY: the caller's promise.
+    unsafe {
+        match operands.passing {
+            Passing::Neither => many_two_by_two!(operands, blocks, asking, "tileloadd", "tileloadd"),
+            Passing::Left => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloadd"),
+            Passing::Right => many_two_by_two!(operands, blocks, asking, "tileloadd", "tileloaddt1"),
+            Passing::Both => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloaddt1"),
         }
     }
 }

@@ -1,0 +1,75 @@
+//! What blocks of a product ask for on their way: a few cache lines each.
+
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
+
+/// Moves on from block to block.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    /// For the second-level cache.
+    pub(crate) far: Pages,
+    /// For the first-level cache: [`NEAR_LINES`] with each block. Null if nothing is asked for.
+    pub(crate) near: *const f32,
+}
+
+pub(super) const NEAR_LINES: usize = 4;
+const LINE_BYTES: usize = 64;
+
+/// A page of memory and the next one.
+///
+/// The machine itself fetches what is ahead in a page once it has seen a dozen of the page's lines go by one after the other. What
+/// is asked for before that is on its way for all of the time that memory takes, in one of the few places that lines of rows need,
+/// too. So there are never many such lines: the first quarter of a page is asked for while the rest of the page before is, which
+/// the machine has by then.
+///
+/// ```text
+///   block              0           1           2 …         15
+///   lines of a page    16 17 18    19 20 21    22 23 24 …  61 62 63
+///   … of the next      0           1           2 …         15
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// The line of the next page; null if nothing is asked for.
+    pub(crate) first: *const u8,
+    /// The lines of this page.
+    pub(crate) rest: *const u8,
+    /// Until this page's end. Then the next one takes its place, and is followed by what lies behind it.
+    pub(crate) blocks: usize,
+}
+
+impl Pages {
+    pub(crate) const NONE: Self = Self { first: std::ptr::null(), rest: std::ptr::null(), blocks: Self::BLOCKS };
+    pub(crate) const BYTES: usize = 4096;
+    pub(crate) const BLOCKS: usize = 16;
+    pub(crate) const FIRST_BYTES: usize = Self::BLOCKS * LINE_BYTES;
+    #[cfg(test)]
+    const REST_LINES: usize = (Self::BYTES - Self::FIRST_BYTES) / LINE_BYTES / Self::BLOCKS;
+
+    /// The first quarter of this page has been asked for.
+    pub(crate) fn new(page: *const u8, next: *const u8) -> Self {
+        Self { first: next, rest: page.wrapping_add(Self::FIRST_BYTES), blocks: Self::BLOCKS }
+    }
+}
+
+/// What tiles do, for tests.
+#[cfg(test)]
+impl Asking {
+    pub(crate) fn step(&mut self) {
+        self.near = self.near.wrapping_byte_add(NEAR_LINES * LINE_BYTES);
+        let Pages { first, rest, blocks } = &mut self.far;
+        *first = first.wrapping_add(LINE_BYTES);
+        *rest = rest.wrapping_add(Pages::REST_LINES * LINE_BYTES);
+        *blocks -= 1;
+        if *blocks == 0 {
+            self.far = Pages::new(
+                first.wrapping_sub(Pages::FIRST_BYTES),
+                first.wrapping_add(Pages::BYTES - Pages::FIRST_BYTES),
+            );
+        }
+    }
+
+    /// The far lines of one block.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, rest) = (self.far.first.addr() / LINE_BYTES, self.far.rest.addr() / LINE_BYTES);
+        std::iter::once(first).chain(rest..rest + Pages::REST_LINES)
+    }
+}
