@@ -103,7 +103,8 @@ mod tests {
                 let whole = whole.flat_map(|page| page * PAGE_LINES..(page + 1) * PAGE_LINES);
                 let next = then * PAGE_LINES..then * PAGE_LINES + FIRST_LINES;
                 let mut expected: Vec<usize> = whole.skip(FIRST_LINES).chain(next).collect();
-                (lines.sort_unstable(), expected.sort_unstable());
+                lines.sort_unstable();
+                expected.sort_unstable();
                 assert_eq!(lines, expected, "{pages} pages, {at_a_time} blocks at a time");
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
-use super::vectors::{BlockProduct, WIDE_PANELS, WideColumns};
+use super::vectors::{BlockProduct, WIDE_PANELS, Widened};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -20,12 +20,12 @@ const PAIRS: usize = BLOCK_DEPTH / 2;
 pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let rows = item.rows.len();
     let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
-    let mut columns = WideColumns::new();
+    let mut widened = Widened::new();
     for first in item.panels.clone().step_by(WIDE_PANELS) {
         let panels = first..item.panels.end.min(first + WIDE_PANELS);
         let mut source = Source::of(&item.weights.matrix, panels.clone());
         for block in 0..blocks {
-            source.widen::<L>(block, &mut columns, packed);
+            source.widen::<L>(block, &mut widened, packed);
             let product = BlockProduct {
                 rows,
                 panels: panels.len(),
@@ -38,7 +38,7 @@ pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
                 begins: block == 0,
             };
             // SAFETY: `left` has all blocks of whole tiles of rows; the sums have all rows, the columns all panels.
-            unsafe { product.run::<L>(&columns) };
+            unsafe { product.run::<L>(&mut widened) };
         }
         item.finish::<L>(item.rows.clone(), panels, packed.sums_of(rows, WIDE_PANELS), SUMS_STRIDE);
     }
@@ -68,14 +68,14 @@ impl<'a> Source<'a> {
 
     /// The next block.
     #[inline(always)]
-    fn widen<L: Lanes>(&mut self, block: usize, columns: &mut WideColumns, packed: &mut TileRows) {
+    fn widen<L: Lanes>(&mut self, block: usize, widened: &mut Widened, packed: &mut TileRows) {
         let pair_stride = Matrix::<bf16>::PAIR_STRIDE;
         match self {
             Self::Plain { matrix, panels } => {
                 for (place, panel) in panels.clone().enumerate() {
                     let b = matrix.panel(panel).wrapping_add(block * TILE);
                     // SAFETY: a block of the panel.
-                    unsafe { columns.put::<L>(place, b, pair_stride, PAIRS) };
+                    unsafe { widened.put_columns::<L>(place, b, pair_stride, PAIRS) };
                 }
             }
             Self::Expanded(readers) => {
@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
                         reader.next::<L>(tiles, stride);
                         for panel in 0..reader.panels() {
                             let tile = tiles.add(panel * stride);
-                            columns.put::<L>(pair * PRODUCT_PANELS + panel, tile, pair_stride, PAIRS);
+                            widened.put_columns::<L>(pair * PRODUCT_PANELS + panel, tile, pair_stride, PAIRS);
                         }
                     }
                 }

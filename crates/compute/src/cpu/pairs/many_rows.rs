@@ -47,10 +47,14 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         let is_last = pass.blocks.end == blocks;
         let pair_sums = match pass.sums {
             SumsAt::Pair(place) => {
-                meanwhile.finish_within(steps, pass.left);
+                meanwhile.finish_within(steps, meanwhile.unfinished().div_ceil(pass.left));
                 Some(packed.sums(place * products, products))
             }
-            SumsAt::Product => None,
+            // One product's sums are finished while the next one's are computed.
+            SumsAt::Product => {
+                meanwhile.finish_within(pass.blocks.len(), PRODUCT_ROWS);
+                None
+            }
         };
         let first = PairsProduct {
             rows: PRODUCT_ROWS,
@@ -80,9 +84,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
                     meanwhile.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
                     sums.wrapping_add(product * PRODUCT_SUMS)
                 }
-                // One product's sums are finished while the next one's are computed.
                 None => {
-                    meanwhile.finish_within(pass.blocks.len(), 1);
                     place = 1 - place;
                     packed.sums(place, 1)
                 }

@@ -42,14 +42,19 @@ impl<'a> Meanwhile<'a> {
         self.resumed_next = NextSums { at: sums, blocks: NextSums::BLOCKS };
     }
 
-    /// A `parts`th of all rows that are not finished yet will be within so many blocks.
+    /// Rows that are not finished yet.
     #[inline(always)]
-    pub(super) fn finish_within(&mut self, blocks: usize, parts: usize) {
-        let rows = match &self.unfinished {
+    pub(super) fn unfinished(&self) -> usize {
+        match &self.unfinished {
             Some(sums) => sums.left(),
             None => 0,
-        };
-        self.finishing = Turns::within(blocks, rows.div_ceil(parts * TOGETHER));
+        }
+    }
+
+    /// So many will be within so many blocks, and again within as many.
+    #[inline(always)]
+    pub(super) fn finish_within(&mut self, blocks: usize, rows: usize) {
+        self.finishing = Turns::within(blocks, rows.div_ceil(TOGETHER));
     }
 
     /// These are to be finished next; those before them are finished now.
@@ -213,6 +218,7 @@ mod tests {
             assert!((work..2 * work + every).contains(&done), "{done} of {work} within {blocks}");
         }
         assert_eq!(Turns::within(5, 0).until, usize::MAX);
-        assert_eq!(Turns::NEVER.go_on(1000), 0);
+        let mut never = Turns::NEVER;
+        assert_eq!(never.go_on(1000), 0);
     }
 }

@@ -10,7 +10,7 @@ use half::bf16;
 #[cfg(target_arch = "x86_64")]
 use super::NEAR_BLOCKS;
 use super::meanwhile::Meanwhile;
-use super::vectors::{BlockProduct, WideColumns};
+use super::vectors::{BlockProduct, Widened};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -262,14 +262,14 @@ impl PairsProduct {
     /// Block after block.
     #[inline(always)]
     fn in_vectors<L: Lanes>(&self) {
-        let mut columns = WideColumns::new();
+        let mut widened = Widened::new();
         for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
             let pairs = BLOCK_PAIRS.min(self.pairs - first);
             // SAFETY: whatever the product states lies inside A, B and C.
             unsafe {
                 for panel in 0..self.panels {
                     let b = self.b.add(panel * self.b_panel_stride + first * self.b_pair_stride);
-                    columns.put::<L>(panel, b, self.b_pair_stride, pairs);
+                    widened.put_columns::<L>(panel, b, self.b_pair_stride, pairs);
                 }
                 BlockProduct {
                     rows: self.rows,
@@ -281,7 +281,7 @@ impl PairsProduct {
                     c_stride: self.c_stride,
                     begins: first == 0 && !self.resume,
                 }
-                .run::<L>(&columns);
+                .run::<L>(&mut widened);
             }
         }
     }

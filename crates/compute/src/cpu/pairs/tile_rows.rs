@@ -1,6 +1,8 @@
 //! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB. Behind the last
 //! tile of 16 rows there may be [room](blocks_apart) that nobody uses.
 
+#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+
 use std::ops::Range;
 
 use half::bf16;
@@ -16,6 +18,8 @@ use crate::cpu::rows::Normed;
 pub(crate) const TILE_ROWS: usize = 16;
 /// k of one tile.
 pub(crate) const BLOCK_DEPTH: usize = 32;
+/// Rows that are normed at a time: a divisor of a tile's.
+const PACKED_TOGETHER: usize = 4;
 /// Elements.
 pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
@@ -82,6 +86,29 @@ impl Packed for TileRows {
     }
 }
 
+/// `R` rows of one tile, normed and rounded.
+///
+/// # Safety
+/// There is room for them at `to`.
+#[inline(always)]
+unsafe fn pack_rows<L: Lanes, const R: usize>(from: &Normed<'_>, first: usize, to: *mut bf16) {
+    let mut rows = [&[][..]; R];
+    for r in 0..R {
+        rows[r] = from.row(first + r);
+    }
+    let (scales, weight): ([L; R], _) = (from.norm.scales(rows), from.norm.weight);
+    for column in (0..weight.len()).step_by(LANES) {
+        // SAFETY: whole vectors of rows that are as wide as the weight, and of blocks that fit.
+        unsafe {
+            let (weight, to) = (L::load(weight.as_ptr().add(column)), to.add(tile_index(0, column, 0)));
+            for r in 0..R {
+                let x = L::load(rows[r].as_ptr().add(column));
+                bf16::put(weight.mul(x.mul(scales[r])), to.add(r * BLOCK_DEPTH));
+            }
+        }
+    }
+}
+
 impl TileRows {
     /// Rows that are packed already are not packed again.
     #[inline(always)]
@@ -90,11 +117,17 @@ impl TileRows {
         if self.packed.as_ref() != Some(&rows) {
             assert!(from.norm.weight.len() <= self.blocks_apart * BLOCK_DEPTH);
             assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
-            for i in 0..rows.len() {
-                from.norm.apply::<L>(from.row(rows.start + i), |column, normed| {
-                    // SAFETY: 16 columns of one block of a row that fits.
-                    unsafe { bf16::put(normed, tiles.as_mut_ptr().add(tile_index(i, column, self.blocks_apart))) };
-                });
+            let (to, mut i) = (tiles.as_mut_ptr(), 0);
+            // SAFETY: so many rows fit.
+            unsafe {
+                while i + PACKED_TOGETHER <= rows.len() {
+                    pack_rows::<L, PACKED_TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    i += PACKED_TOGETHER;
+                }
+                while i < rows.len() {
+                    pack_rows::<L, 1>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    i += 1;
+                }
             }
             self.packed = Some(rows);
         }

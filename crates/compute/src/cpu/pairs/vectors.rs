@@ -26,17 +26,17 @@ pub(super) const WIDE_PANELS: usize = 4;
 /// The most rows that share one load of the columns.
 const STRIP_ROWS: usize = 8;
 
-/// One block of the columns of some panels.
-#[repr(align(64))]
-pub(super) struct WideColumns(MaybeUninit<[[f32; TILE]; WIDE_PANELS]>);
+/// One block of the columns of some panels, and of some rows. Both begin where a page does: at some other places on a stack
+/// products take a tenth longer.
+#[repr(C, align(4096))]
+pub(super) struct Widened {
+    columns: MaybeUninit<[[f32; TILE]; WIDE_PANELS]>,
+    rows: MaybeUninit<[[f32; BLOCK_DEPTH]; STRIP_ROWS]>,
+}
 
-/// One block of some rows.
-#[repr(align(64))]
-struct WideRows(MaybeUninit<[[f32; BLOCK_DEPTH]; STRIP_ROWS]>);
-
-impl WideColumns {
+impl Widened {
     pub(super) const fn new() -> Self {
-        Self(MaybeUninit::uninit())
+        Self { columns: MaybeUninit::uninit(), rows: MaybeUninit::uninit() }
     }
 
     /// Some pairs of k of one panel.
@@ -44,9 +44,15 @@ impl WideColumns {
     /// # Safety
     /// 16 columns of them are readable, pairs `pair_stride` apart.
     #[inline(always)]
-    pub(super) unsafe fn put<L: Lanes>(&mut self, panel: usize, from: *const bf16, pair_stride: usize, pairs: usize) {
+    pub(super) unsafe fn put_columns<L: Lanes>(
+        &mut self,
+        panel: usize,
+        from: *const bf16,
+        pair_stride: usize,
+        pairs: usize,
+    ) {
         assert!(panel < WIDE_PANELS && pairs <= BLOCK_PAIRS);
-        let to = self.0.as_mut_ptr().cast::<f32>();
+        let to = self.columns.as_mut_ptr().cast::<f32>();
         for pair in 0..pairs {
             // SAFETY: the caller's promise, and a panel's place.
             unsafe {
@@ -77,21 +83,21 @@ impl BlockProduct {
     /// # Safety
     /// A and C hold what the product says, and the columns so many pairs of so many panels.
     #[inline(always)]
-    pub(super) unsafe fn run<L: Lanes>(&self, columns: &WideColumns) {
+    pub(super) unsafe fn run<L: Lanes>(&self, widened: &mut Widened) {
         debug_assert!(self.panels <= WIDE_PANELS);
         let mut row = 0;
         while row < self.rows {
             // SAFETY: the caller's promise.
             row += unsafe {
                 match self.rows - row {
-                    8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, columns),
-                    6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, columns),
-                    4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, columns),
-                    4.. => self.strip::<L, 4, 1>(row, columns),
-                    2.. if L::ACCUMULATORS >= 16 => self.strip::<L, 2, 2>(row, columns),
-                    2.. => self.strip::<L, 2, 1>(row, columns),
-                    _ if L::ACCUMULATORS >= 16 => self.strip::<L, 1, 2>(row, columns),
-                    _ => self.strip::<L, 1, 1>(row, columns),
+                    8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, widened),
+                    6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, widened),
+                    4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, widened),
+                    4.. => self.strip::<L, 4, 1>(row, widened),
+                    2.. if L::ACCUMULATORS >= 16 => self.strip::<L, 2, 2>(row, widened),
+                    2.. => self.strip::<L, 2, 1>(row, widened),
+                    _ if L::ACCUMULATORS >= 16 => self.strip::<L, 1, 2>(row, widened),
+                    _ => self.strip::<L, 1, 1>(row, widened),
                 }
             };
         }
@@ -102,9 +108,8 @@ impl BlockProduct {
     /// # Safety
     /// As for `run`.
     #[inline(always)]
-    unsafe fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize, columns: &WideColumns) -> usize {
-        let mut wide = WideRows(MaybeUninit::uninit());
-        let x = wide.0.as_mut_ptr().cast::<f32>();
+    unsafe fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize, widened: &mut Widened) -> usize {
+        let x = widened.rows.as_mut_ptr().cast::<f32>();
         for r in 0..R {
             // SAFETY: a row's 32 k, and its place. What lies behind may be anything, it is only asked for.
             unsafe {
@@ -114,7 +119,7 @@ impl BlockProduct {
                 L::load_bf16_odd(from.cast()).store(x.add(r * BLOCK_DEPTH + BLOCK_PAIRS));
             }
         }
-        let columns = columns.0.as_ptr().cast::<f32>();
+        let columns = widened.columns.as_ptr().cast::<f32>();
         let mut panel = 0;
         // SAFETY: the caller's promise.
         unsafe {
