@@ -145,6 +145,8 @@ def test_servers_are_compared(tmp_path):
         assert done.returncode == 0, done.stderr
         result = json.loads(saved.read_text())
         assert len(result["rounds"]) == 5
+        order = [line.split(", ")[1].split(":")[0] for line in done.stderr.splitlines() if line.startswith("round ")]
+        assert order == ["five", "ten", "ten", "five"] * 2 + ["five", "ten"]
         rows = {row["name"]: row for row in result["comparison"]}
         assert rows["CPU per request, ms"]["servers"][0]["median"] >= 0
         running = [command_line(pid) for pid in os.listdir("/proc") if pid.isdigit()]

@@ -1,5 +1,6 @@
-//! `baton bench compare`: servers are started one after the other, A B A B …, each round under the same load. A shared machine
-//! changes its speed from minute to minute; neighbours in time meet the same machine, so ratios are taken within a round.
+//! `baton bench compare`: servers are started one after the other, A B, B A, A B, …, each round under the same load. A shared
+//! machine changes its speed from minute to minute; neighbours in time meet the same machine, so ratios are taken within a round.
+//! What comes first may find a better one, so each does in turn.
 
 mod bootstrap;
 mod table;
@@ -27,12 +28,14 @@ pub(crate) async fn compare(options: &CompareOptions) -> Result<(), BenchError> 
     let mut rounds: Vec<Vec<RunFile>> = Vec::new();
     for round in 0..options.rounds {
         let mut runs = Vec::new();
-        for contender in &contenders {
+        for at in turns(contenders.len(), round as usize) {
+            let contender = &contenders[at];
             let run = contender.measure(options, &plan.round(round.into())).await?;
             eprintln!("round {} of {}, {}: {}", round + 1, options.rounds, contender.label, one_line(&run.summary));
-            runs.push(run);
+            runs.push((at, run));
         }
-        rounds.push(runs);
+        runs.sort_by_key(|(at, _)| *at);
+        rounds.push(runs.into_iter().map(|(_, run)| run).collect());
     }
     let rows = table::rows(&rounds, options.load.seed);
     let labels: Vec<_> = contenders.iter().map(|contender| contender.label.as_str()).collect();
@@ -44,6 +47,11 @@ pub(crate) async fn compare(options: &CompareOptions) -> Result<(), BenchError> 
         page::save_with_table(path, &median_rounds(rounds), &table::html(&labels, &rows))?;
     }
     Ok(())
+}
+
+/// Who comes after whom in a round.
+fn turns(servers: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..servers).map(move |turn| (turn + round) % servers)
 }
 
 /// One of the servers that are compared.
@@ -152,4 +160,16 @@ fn save(path: &Path, servers: &[Contender], rounds: &[Vec<RunFile>], comparison:
     let file = CompareFile { format: "baton-bench-compare/1", servers, comparison, rounds };
     let json = serde_json::to_vec(&file).map_err(|error| BenchError::file(path, error))?;
     std::fs::write(path, json).map_err(|error| BenchError::file(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_comes_first_in_turn() {
+        let orders = |servers: usize| (0..servers + 1).map(move |round| turns(servers, round).collect::<Vec<_>>());
+        assert_eq!(orders(2).collect::<Vec<_>>(), [[0, 1], [1, 0], [0, 1]]);
+        assert_eq!(orders(3).collect::<Vec<_>>(), [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+    }
 }

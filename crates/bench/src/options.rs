@@ -21,7 +21,7 @@ pub enum BenchCommand {
   baton bench serve --trace conversation.jsonl --speed 10 --length-scale 0.1")]
     Serve(Box<ServeOptions>),
 
-    /// Start servers alternately, A B A B …, load each, and print ratios with how sure they are
+    /// Start servers alternately, A B, B A, …, load each, and print ratios with how sure they are
     #[command(after_help = "Examples:
   baton bench compare --a 'baton serve --router-port {port}' --b 'vllm serve MODEL --port {port}' --users 8
   baton bench compare --a 'old/baton serve --router-port {port}' --b 'new/baton serve --router-port {port}' --labels old,new
