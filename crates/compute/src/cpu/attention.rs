@@ -14,21 +14,22 @@ mod chain;
 mod cut;
 mod pairs;
 mod partials;
+mod queries;
 mod softmax;
 mod tile_pages;
-
-use baton_core::PageId;
 
 use self::block::Block;
 pub(crate) use self::block::BlockProducts;
 pub(crate) use self::cut::{AttentionCut, ItemRows};
 pub(crate) use self::partials::{PartialBuffers, Partials};
+use self::queries::{Asking, Queries, Query};
 use self::softmax::{BlockSum, Folded};
 use super::arithmetic::Waiting;
 use super::batch::Batch;
 use super::isa::Kernel;
 use super::kv::{KvShard, even_out};
 use super::lanes::{LANES, Lanes, padded};
+use super::math::TOGETHER;
 use super::region::Floats;
 use super::rope::RopeTable;
 use super::shards::Shards;
@@ -87,7 +88,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
             first_row: segment.rows.start,
             first_position: segment.first_position,
             written: segment.first_position + segment.rows.len(),
-            group: self.shards.group() as u32,
+            group: self.shards.group(),
             item,
         }
     }
@@ -108,6 +109,8 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
 pub(crate) struct AttentionScratch<E: BlockProducts> {
     /// One rotated query.
     turned: Vec<f32>,
+    /// Tokens that each row sees: all up to its own.
+    visible: Vec<usize>,
     operands: E::Operands,
     /// `[row][token]` of one block.
     scores: Floats,
@@ -123,119 +126,25 @@ impl<E: BlockProducts> AttentionScratch<E> {
         let width = padded(head_dim);
         Ok(Self {
             turned: vec![0.0; head_dim],
+            visible: Vec::with_capacity(E::BLOCK_ROWS),
             operands: E::operands(head_dim)?,
             scores: Floats::new(E::BLOCK_ROWS * BLOCK_TOKENS)?,
             largest: vec![0.0; E::BLOCK_ROWS],
             sums: vec![BlockSum::EMPTY; E::BLOCK_ROWS],
             values: Floats::new(E::BLOCK_ROWS * width)?,
-            folded: Folded::new(E::BLOCK_ROWS, width),
+            folded: Folded::new(E::BLOCK_ROWS, width)?,
         })
-    }
-}
-
-/// Rows of an item, and the sequence that they look at.
-struct Queries<'a, E: BlockProducts> {
-    attention: &'a Attention<'a, E>,
-    kv_head: usize,
-    pages: &'a [PageId],
-    /// The segment's first row in the step, and its position.
-    first_row: usize,
-    first_position: usize,
-    /// Tokens that the sequence has in its pages: those of this step are there.
-    written: usize,
-    /// Query heads per KV head. Small numbers, whose division is fast.
-    group: u32,
-    item: &'a ItemRows,
-}
-
-impl<E: BlockProducts> Queries<'_, E> {
-    #[inline(always)]
-    fn rows(&self) -> usize {
-        self.item.rows.len()
-    }
-
-    /// Of a row of this item.
-    #[inline(always)]
-    fn token_and_head(&self, row: usize) -> (usize, usize) {
-        let row = (self.item.rows.start + row) as u32;
-        ((row / self.group) as usize, self.kv_head * self.group as usize + (row % self.group) as usize)
-    }
-
-    /// Tokens a row of this item sees: all up to its own.
-    #[inline(always)]
-    fn visible(&self, row: usize) -> usize {
-        self.first_position + ((self.item.rows.start + row) as u32 / self.group) as usize + 1
-    }
-
-    /// Rows of this item with their tokens and where their queries begin.
-    #[inline(always)]
-    fn each(&self) -> EachQuery {
-        let &Attention { qkv_stride, qkv_first, .. } = self.attention;
-        let (head_dim, group) = (self.attention.head_dim(), self.group as usize);
-        let (token, head) = self.token_and_head(0);
-        EachQuery {
-            row: 0,
-            rows: self.rows(),
-            token,
-            left_of_token: (self.kv_head + 1) * group - head,
-            group,
-            query: (self.first_row + token) * qkv_stride + qkv_first + head * head_dim,
-            head_dim,
-            to_next_token: qkv_stride - group * head_dim,
-        }
-    }
-
-    /// They were written by another member, maybe.
-    #[inline(always)]
-    fn ask_for<L: Lanes>(&self) {
-        let (qkv, head_dim) = (self.attention.qkv.as_ptr(), self.attention.head_dim());
-        for (_, _, query) in self.each() {
-            for i in (query..query + head_dim).step_by(LANES) {
-                L::prefetch_second_level(qkv.wrapping_add(i).cast());
-            }
-        }
-    }
-}
-
-/// Counted on from row to row.
-struct EachQuery {
-    row: usize,
-    rows: usize,
-    token: usize,
-    left_of_token: usize,
-    group: usize,
-    query: usize,
-    head_dim: usize,
-    to_next_token: usize,
-}
-
-impl Iterator for EachQuery {
-    /// Row, token, and where the query begins.
-    type Item = (usize, usize, usize);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        let now = (self.row, self.token, self.query);
-        self.row += 1;
-        self.query += self.head_dim;
-        self.left_of_token -= 1;
-        if self.left_of_token == 0 {
-            self.left_of_token = self.group;
-            self.token += 1;
-            self.query += self.to_next_token;
-        }
-        (now.0 < self.rows).then_some(now)
     }
 }
 
 pub(crate) struct AttentionItem<'a, E: BlockProducts> {
     queries: Queries<'a, E>,
-    /// Of an item that this member will probably take soon.
-    next: Option<Queries<'a, E>>,
+    next: Option<Asking>,
     scratch: &'a mut AttentionScratch<E>,
 }
 
 impl<'a, E: BlockProducts> AttentionItem<'a, E> {
+    /// Another one that this member will probably do soon.
     pub(crate) fn before(
         self,
         attention: &'a Attention<'a, E>,
@@ -243,7 +152,7 @@ impl<'a, E: BlockProducts> AttentionItem<'a, E> {
         next: &'a ItemRows,
         kv_head: usize,
     ) -> Self {
-        Self { next: Some(attention.queries(batch, next, kv_head)), ..self }
+        Self { next: Some(Asking::new(&attention.queries(batch, next, kv_head))), ..self }
     }
 }
 
@@ -253,32 +162,83 @@ impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         self.gather_queries::<L>();
-        self.scratch.folded.clear();
         // Weights are powers of two: log₂ e is a part of the scale.
         let scale = std::f32::consts::LOG2_E / (self.queries.attention.head_dim() as f32).sqrt();
         for index in self.queries.item.blocks.clone() {
-            let block = Block::new(&self.queries, index);
-            let AttentionScratch { operands, scores, largest, sums, values, .. } = &mut *self.scratch;
-            let (scores, values) = (scores.as_mut_slice(), values.as_mut_slice());
+            let AttentionScratch { visible, operands, scores, largest, sums, values, folded, .. } = &mut *self.scratch;
+            let block = Block::new(&self.queries, visible, index);
+            let scores = scores.as_mut_slice();
             E::scores::<L>(&block, operands, scores);
-            if let Some(next) = self.next.take() {
-                next.ask_for::<L>();
-            }
-            for row in block.rows.clone() {
-                let scores = &mut scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
-                largest[row] = E::largest::<L>(&block, operands, row, scores, scale);
-            }
-            for row in block.rows.clone() {
-                let scores = &mut scores[row * BLOCK_TOKENS..][..BLOCK_TOKENS];
-                sums[row] = E::weigh::<L>(&block, operands, row, scores, (scale, largest[row]));
-            }
-            E::values::<L>(&block, operands, scores, values);
-            for row in block.rows.clone() {
-                self.keep::<L>(row, index);
+            Softened { block: &block, operands, scores, scale, next: self.next.take(), largest, sums }.run::<L>();
+            E::values::<L>(&block, operands, scores, values.as_mut_slice());
+            match self.queries.item.partials {
+                Some(first) => self.put_aside(first + index),
+                None if index == 0 => folded.begin(&sums[..block.rows.end], values),
+                None => {
+                    let width = self.queries.attention.kv.value_width();
+                    for row in block.rows.clone() {
+                        folded.fold::<L>(row, sums[row], &values.as_slice()[row * width..][..width]);
+                    }
+                }
             }
         }
         if self.queries.item.partials.is_none() {
             self.finish::<L>();
+        }
+    }
+}
+
+/// Softmax of one block's scores.
+struct Softened<'a, 'b, E: BlockProducts> {
+    block: &'a Block<'b, E>,
+    operands: &'a mut E::Operands,
+    scores: &'a mut [f32],
+    scale: f32,
+    next: Option<Asking>,
+    largest: &'a mut [f32],
+    sums: &'a mut [BlockSum],
+}
+
+impl<E: BlockProducts> Softened<'_, '_, E> {
+    /// Rows together, where there are registers for them; then those that are left. All of them twice: weights need not wait for
+    /// their row's largest score then.
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) {
+        let rows = self.block.rows.clone();
+        let together = if L::MANY_REGISTERS { rows.len() / TOGETHER * TOGETHER } else { 0 };
+        for row in (rows.start..rows.start + together).step_by(TOGETHER) {
+            self.find_largest::<L, TOGETHER>(row);
+        }
+        for row in rows.start + together..rows.end {
+            self.find_largest::<L, 1>(row);
+        }
+        for row in (rows.start..rows.start + together).step_by(TOGETHER) {
+            self.weigh::<L, TOGETHER, TOGETHER>(row);
+        }
+        for row in rows.start + together..rows.end {
+            if L::MANY_REGISTERS { self.weigh::<L, 1, TOGETHER>(row) } else { self.weigh::<L, 1, 1>(row) }
+        }
+        if let Some(next) = &mut self.next {
+            next.ask::<L>(E::BLOCK_ROWS);
+        }
+    }
+
+    #[inline(always)]
+    fn find_largest<L: Lanes, const R: usize>(&mut self, row: usize) {
+        let scores = &mut self.scores[row * BLOCK_TOKENS..][..R * BLOCK_TOKENS];
+        let largest = E::largest::<L, R>(self.block, self.operands, row, scores, self.scale);
+        self.largest[row..row + R].copy_from_slice(&largest);
+    }
+
+    #[inline(always)]
+    fn weigh<L: Lanes, const R: usize, const N: usize>(&mut self, row: usize) {
+        let scores = &mut self.scores[row * BLOCK_TOKENS..][..R * BLOCK_TOKENS];
+        let mut largest = [0.0; R];
+        largest.copy_from_slice(&self.largest[row..row + R]);
+        let sums = E::weigh::<L, R, N>(self.block, self.operands, row, scores, (self.scale, largest));
+        self.sums[row..row + R].copy_from_slice(&sums);
+        if let Some(next) = &mut self.next {
+            next.ask::<L>(R);
         }
     }
 }
@@ -293,14 +253,15 @@ impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
     fn run<L: Lanes>(self) {
         let mut item = self.0;
         let partials = item.queries.item.partials.unwrap_or(0);
-        item.scratch.folded.clear();
         for block in item.queries.item.blocks.clone() {
-            for row in 0..item.queries.rows() {
-                let (_, head) = item.queries.token_and_head(row);
+            for Query { row, head, .. } in item.queries.each() {
                 let attention = item.queries.attention;
                 // SAFETY: written in the phase before.
                 let (sum, values) = unsafe { attention.partials.get(partials + block, attention.model_head(head)) };
-                item.scratch.folded.fold::<L>(row, sum, values);
+                match block {
+                    0 => item.scratch.folded.put(row, sum, values),
+                    _ => item.scratch.folded.fold::<L>(row, sum, values),
+                }
             }
         }
         item.finish::<L>();
@@ -312,38 +273,47 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
     fn gather_queries<L: Lanes>(&mut self) {
         let &Attention { qkv, rope, evening, .. } = self.queries.attention;
         let head_dim = self.queries.attention.head_dim();
-        for (row, token, query) in self.queries.each() {
+        let AttentionScratch { turned, visible, operands, .. } = &mut *self.scratch;
+        visible.clear();
+        for Query { row, token, at, .. } in self.queries.each() {
+            let position = self.queries.first_position + token;
+            visible.push(position + 1);
             // SAFETY: nobody writes them in this phase.
-            let query = unsafe { qkv.slice(query..query + head_dim) };
-            rope.rotate::<L>(self.queries.first_position + token, query, &mut self.scratch.turned);
-            if let Some(powers) = evening {
-                even_out(&mut self.scratch.turned, &powers[self.queries.kv_head * head_dim..]);
+            let query = unsafe { qkv.slice(at..at + head_dim) };
+            if evening.is_none() && rope.is_whole() {
+                let half = head_dim / 2;
+                for j in (0..half).step_by(LANES) {
+                    // SAFETY: halves of a head are whole vectors.
+                    let (low, high) = unsafe { rope.rotated::<L>(position, query.as_ptr(), j) };
+                    E::put_some(operands, row, j, low);
+                    E::put_some(operands, row, half + j, high);
+                }
+                continue;
             }
-            E::put_query::<L>(&mut self.scratch.operands, row, &self.scratch.turned);
+            rope.rotate::<L>(position, query, turned);
+            if let Some(powers) = evening {
+                even_out(turned, &powers[self.queries.kv_head * head_dim..]);
+            }
+            E::put_query::<L>(operands, row, turned);
         }
     }
 
-    /// One row's block: folded at once, or put aside until the others are there.
+    /// A block's rows, until others are there.
     #[inline(always)]
-    fn keep<L: Lanes>(&mut self, row: usize, block: usize) {
+    fn put_aside(&self, place: usize) {
         let attention = self.queries.attention;
-        let width = attention.kv.value_width();
-        let (sum, values) = (self.scratch.sums[row], &self.scratch.values.as_slice()[row * width..][..width]);
-        match self.queries.item.partials {
-            None => self.scratch.folded.fold::<L>(row, sum, values),
-            Some(first) => {
-                let (_, head) = self.queries.token_and_head(row);
-                // SAFETY: this block and head are this item's alone.
-                unsafe { attention.partials.put(first + block, attention.model_head(head), sum, values) };
-            }
+        let (width, values) = (attention.kv.value_width(), self.scratch.values.as_slice());
+        for Query { row, head, .. } in self.queries.each() {
+            let (sum, values) = (self.scratch.sums[row], &values[row * width..][..width]);
+            // SAFETY: this block and head are this item's alone.
+            unsafe { attention.partials.put(place, attention.model_head(head), sum, values) };
         }
     }
 
     #[inline(always)]
     fn finish<L: Lanes>(&mut self) {
         let attention = self.queries.attention;
-        for row in 0..self.queries.rows() {
-            let (token, head) = self.queries.token_and_head(row);
+        for Query { row, token, head, .. } in self.queries.each() {
             let column = attention.model_head(head) * attention.head_dim();
             let (values, factor) = self.scratch.folded.result(row);
             let (row, values) = (self.queries.first_row + token, &values[..attention.head_dim()]);

@@ -28,6 +28,26 @@ impl RopeTable {
         table
     }
 
+    /// Whether heads are whole vectors on both sides of their middle.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.half.is_multiple_of(LANES)
+    }
+
+    /// Dimensions `j..j + 16` of a head, and those that they are rotated with, rotated by its position.
+    ///
+    /// # Safety
+    /// It [is whole](Self::is_whole), and there are such dimensions.
+    #[inline(always)]
+    pub(crate) unsafe fn rotated<L: Lanes>(&self, position: usize, head: *const f32, j: usize) -> (L, L) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = position * self.half + j;
+            let (cos, sin) = (L::load(self.cos.as_ptr().add(at)), L::load(self.sin.as_ptr().add(at)));
+            let (low, high) = (L::load(head.add(j)), L::load(head.add(self.half + j)));
+            (low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin)))
+        }
+    }
+
     /// `turned` = `head` rotated by its position.
     #[inline(always)]
     pub(crate) fn rotate<L: Lanes>(&self, position: usize, head: &[f32], turned: &mut [f32]) {

@@ -1,5 +1,7 @@
 //! One block of tokens, and the products that an arithmetic makes of it.
 
+#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+
 use std::ops::Range;
 
 use baton_core::PAGE_TOKENS;
@@ -21,26 +23,29 @@ pub(crate) trait BlockProducts: KvElement {
 
     fn put_query<L: Lanes>(operands: &mut Self::Operands, row: usize, query: &[f32]);
 
+    /// 16 dimensions from a multiple of 16 on.
+    fn put_some<L: Lanes>(operands: &mut Self::Operands, row: usize, dimension: usize, values: L);
+
     /// Into `scores[row][token]`; those that a row does not see are anything.
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &mut [f32]);
 
-    /// The largest of a row's scores, scaled. Scores may change, but stay scores.
-    fn largest<L: Lanes>(
+    /// The largest scores of `R` rows, scaled. Scores may change, but stay scores.
+    fn largest<L: Lanes, const R: usize>(
         block: &Block<'_, Self>,
         operands: &Self::Operands,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
         scale: f32,
-    ) -> f32;
+    ) -> [f32; R];
 
-    /// Weights of one row from its scores.
-    fn weigh<L: Lanes>(
+    /// Weights of `R` rows from their scores, `N` vectors at a time.
+    fn weigh<L: Lanes, const R: usize, const N: usize>(
         block: &Block<'_, Self>,
         operands: &mut Self::Operands,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
-        scale_and_max: (f32, f32),
-    ) -> BlockSum;
+        scale_and_largest: (f32, [f32; R]),
+    ) -> [BlockSum; R];
 
     /// Into `values[row][dimension]`. What lies in pages behind the written tokens may be a former owner's, at worst bits
     /// that are no number: it must not be multiplied, even with zero.
@@ -50,6 +55,8 @@ pub(crate) trait BlockProducts: KvElement {
 /// What an item's rows see of 256 tokens.
 pub(crate) struct Block<'a, E: BlockProducts> {
     queries: &'a Queries<'a, E>,
+    /// Tokens that each row sees, of all blocks.
+    visible: &'a [usize],
     /// Its first token's position.
     begin: usize,
     /// Those that see some of it. Rows see more and more, so the first ones may end before it.
@@ -60,17 +67,27 @@ pub(crate) struct Block<'a, E: BlockProducts> {
 
 impl<'a, E: BlockProducts> Block<'a, E> {
     #[inline(always)]
-    pub(super) fn new(queries: &'a Queries<'a, E>, index: usize) -> Self {
-        let (begin, rows) = (index * BLOCK_TOKENS, queries.rows());
-        let first = (0..rows).find(|&row| queries.visible(row) > begin).unwrap_or(rows);
-        let tokens = (queries.visible(rows - 1) - begin).min(BLOCK_TOKENS);
-        Self { queries, begin, rows: first..rows, tokens }
+    pub(super) fn new(queries: &'a Queries<'a, E>, visible: &'a [usize], index: usize) -> Self {
+        let (begin, rows) = (index * BLOCK_TOKENS, visible.len());
+        let first = visible.iter().position(|&visible| visible > begin).unwrap_or(rows);
+        let tokens = (visible[rows - 1] - begin).min(BLOCK_TOKENS);
+        Self { queries, visible, begin, rows: first..rows, tokens }
     }
 
     /// Tokens of the block that a row sees.
     #[inline(always)]
     pub(super) fn visible(&self, row: usize) -> usize {
-        (self.queries.visible(row) - self.begin).min(self.tokens)
+        (self.visible[row] - self.begin).min(self.tokens)
+    }
+
+    /// … that some rows see.
+    #[inline(always)]
+    pub(super) fn visible_to<const R: usize>(&self, first_row: usize) -> [usize; R] {
+        let mut visible = [0; R];
+        for r in 0..R {
+            visible[r] = self.visible(first_row + r);
+        }
+        visible
     }
 
     /// Whether all tokens before this one of the block are the sequence's, visible or not. They are numbers: where they are not,

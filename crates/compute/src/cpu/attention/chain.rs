@@ -6,7 +6,7 @@ use baton_core::PAGE_TOKENS;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, WeightsTo, largest_score, weigh_block};
+use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use crate::ComputeError;
 use crate::cpu::chain::{MAX_TILE_ROWS, Product};
 use crate::cpu::element::{Element, pair_stride};
@@ -18,9 +18,9 @@ struct InPlace;
 
 impl WeightsTo for InPlace {
     #[inline(always)]
-    fn put<L: Lanes>(&mut self, scores: &mut [f32], token: usize, weights: L) {
-        // SAFETY: a whole vector of the block.
-        unsafe { weights.store(scores[token..token + LANES].as_mut_ptr()) };
+    unsafe fn put<L: Lanes>(&mut self, _row: usize, _token: usize, scores: *mut f32, weights: L) {
+        // SAFETY: the caller's promise.
+        unsafe { weights.store(scores) };
     }
 }
 
@@ -37,6 +37,14 @@ impl BlockProducts for f32 {
     fn put_query<L: Lanes>(queries: &mut Floats, row: usize, query: &[f32]) {
         let rows = queries.as_mut_slice().chunks_exact_mut(Self::BLOCK_ROWS);
         for (dimension, &value) in rows.zip(query) {
+            dimension[row] = value;
+        }
+    }
+
+    #[inline(always)]
+    fn put_some<L: Lanes>(queries: &mut Floats, row: usize, dimension: usize, values: L) {
+        let dimensions = queries.as_mut_slice().chunks_exact_mut(Self::BLOCK_ROWS).skip(dimension);
+        for (dimension, value) in dimensions.zip(values.to_array()) {
             dimension[row] = value;
         }
     }
@@ -64,25 +72,25 @@ impl BlockProducts for f32 {
     }
 
     #[inline(always)]
-    fn largest<L: Lanes>(
+    fn largest<L: Lanes, const R: usize>(
         block: &Block<'_, Self>,
         _queries: &Floats,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
         scale: f32,
-    ) -> f32 {
-        largest_score::<L>(scores, block.visible(row), scale)
+    ) -> [f32; R] {
+        largest_scores::<L, R>(scores, block.visible_to(first_row), scale)
     }
 
     #[inline(always)]
-    fn weigh<L: Lanes>(
+    fn weigh<L: Lanes, const R: usize, const N: usize>(
         block: &Block<'_, Self>,
         _queries: &mut Floats,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
-        scale_and_max: (f32, f32),
-    ) -> BlockSum {
-        weigh_block::<L>(scores, block.visible(row), scale_and_max, &mut InPlace)
+        scale_and_largest: (f32, [f32; R]),
+    ) -> [BlockSum; R] {
+        weigh_rows::<L, R, N>(scores, block.visible_to(first_row), scale_and_largest, &mut InPlace)
     }
 
     /// Over the tokens that each row sees.

@@ -2,12 +2,14 @@
 //!
 //! Rows of a tile see different numbers of tokens. What a row does not see has weight 0, which changes no sum.
 
+#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+
 use baton_core::PAGE_TOKENS;
 use half::bf16;
 
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
-use super::softmax::{BlockSum, WeightsTo, largest_score, weigh_block};
+use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use super::tile_pages::TilePages;
 use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
@@ -66,6 +68,14 @@ impl<K: TilePages> BlockProducts for K {
     }
 
     #[inline(always)]
+    fn put_some<L: Lanes>(operands: &mut TileOperands<K::Opened>, row: usize, dimension: usize, values: L) {
+        assert!(row < Self::BLOCK_ROWS && dimension + LANES <= operands.query_blocks * BLOCK_DEPTH);
+        let queries = operands.queries.as_mut_slice().as_mut_ptr();
+        // SAFETY: 16 k of a row that exists.
+        unsafe { bf16::put(values, queries.add(tile_index(row, dimension, operands.query_blocks))) };
+    }
+
+    #[inline(always)]
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands<K::Opened>, scores: &mut [f32]) {
         let first = block.rows.start / TILE_ROWS * TILE_ROWS;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
@@ -95,35 +105,40 @@ impl<K: TilePages> BlockProducts for K {
     }
 
     #[inline(always)]
-    fn largest<L: Lanes>(
+    fn largest<L: Lanes, const R: usize>(
         block: &Block<'_, Self>,
         operands: &TileOperands<K::Opened>,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
         scale: f32,
-    ) -> f32 {
-        let visible = block.visible(row);
-        K::scale_scores::<L>(&operands.opened, visible, scores);
-        largest_score::<L>(scores, visible, scale)
+    ) -> [f32; R] {
+        let visible = block.visible_to(first_row);
+        for (row, visible) in scores.chunks_exact_mut(BLOCK_TOKENS).zip(visible) {
+            K::scale_scores::<L>(&operands.opened, visible, row);
+        }
+        largest_scores::<L, R>(scores, visible, scale)
     }
 
     #[inline(always)]
-    fn weigh<L: Lanes>(
+    fn weigh<L: Lanes, const R: usize, const N: usize>(
         block: &Block<'_, Self>,
         operands: &mut TileOperands<K::Opened>,
-        row: usize,
+        first_row: usize,
         scores: &mut [f32],
-        scale_and_max: (f32, f32),
-    ) -> BlockSum {
-        assert!(row < Self::BLOCK_ROWS);
-        let (visible, weights) = (block.visible(row), operands.weights.as_mut_slice().as_mut_ptr());
-        let mut to = InTiles::<K> { opened: &operands.opened, visible, row, weights };
-        let sum = weigh_block::<L>(scores, visible, scale_and_max, &mut to);
-        for token in (visible.next_multiple_of(LANES)..block.tokens.next_multiple_of(PAGE_TOKENS)).step_by(LANES) {
-            // SAFETY: inside the block, and the row exists.
-            unsafe { to.store(token, L::splat(0.0)) };
+        scale_and_largest: (f32, [f32; R]),
+    ) -> [BlockSum; R] {
+        assert!(first_row + R <= Self::BLOCK_ROWS);
+        let (visible, weights) = (block.visible_to(first_row), operands.weights.as_mut_slice().as_mut_ptr());
+        let mut to = InTiles::<K, R> { opened: &operands.opened, visible, first_row, weights };
+        let sums = weigh_rows::<L, R, N>(scores, visible, scale_and_largest, &mut to);
+        let end = block.tokens.next_multiple_of(PAGE_TOKENS);
+        for r in 0..R {
+            for token in (visible[r].next_multiple_of(LANES)..end).step_by(LANES) {
+                // SAFETY: inside the block, and the row exists.
+                unsafe { to.store(r, token, L::splat(0.0)) };
+            }
         }
-        sum
+        sums
     }
 
     #[inline(always)]
@@ -171,30 +186,30 @@ impl<K: TilePages> BlockProducts for K {
     }
 }
 
-/// A row of weights in tile order.
-struct InTiles<'a, K: TilePages> {
+/// Rows of weights in tile order.
+struct InTiles<'a, K: TilePages, const R: usize> {
     opened: &'a K::Opened,
-    visible: usize,
-    row: usize,
+    visible: [usize; R],
+    first_row: usize,
     weights: *mut bf16,
 }
 
-impl<K: TilePages> InTiles<'_, K> {
+impl<K: TilePages, const R: usize> InTiles<'_, K, R> {
     /// # Safety
     /// The row exists, and 16 tokens from this one on are inside the block.
     #[inline(always)]
-    unsafe fn store<L: Lanes>(&self, token: usize, weights: L) {
+    unsafe fn store<L: Lanes>(&self, row: usize, token: usize, weights: L) {
         // SAFETY: 16 tokens of one page.
-        unsafe { bf16::put(weights, self.weights.add(tile_index(self.row, token, PAGES))) };
+        unsafe { bf16::put(weights, self.weights.add(tile_index(self.first_row + row, token, PAGES))) };
     }
 }
 
-impl<K: TilePages> WeightsTo for InTiles<'_, K> {
+impl<K: TilePages, const R: usize> WeightsTo for InTiles<'_, K, R> {
     #[inline(always)]
-    fn put<L: Lanes>(&mut self, _scores: &mut [f32], token: usize, weights: L) {
+    unsafe fn put<L: Lanes>(&mut self, row: usize, token: usize, _scores: *mut f32, weights: L) {
         debug_assert!(token + LANES <= BLOCK_TOKENS);
-        // SAFETY: `weigh_block` hands on what it has scores of, and `weigh` has seen the row.
-        unsafe { self.store(token, K::weigh(self.opened, self.visible, token, weights)) };
+        // SAFETY: the caller's promise, and `weigh` has seen the rows.
+        unsafe { self.store(row, token, K::weigh(self.opened, self.visible[row], token, weights)) };
     }
 }
 

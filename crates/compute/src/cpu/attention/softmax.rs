@@ -2,8 +2,11 @@
 
 #![allow(clippy::needless_range_loop, reason = "vectors are numbers here; indexed loops unroll into registers")]
 
+use super::BLOCK_TOKENS;
+use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::math::{self, TOGETHER};
+use crate::cpu::math;
+use crate::cpu::region::Floats;
 
 /// Largest score, scaled, and sum of weights.
 #[derive(Clone, Copy)]
@@ -16,104 +19,139 @@ impl BlockSum {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// The largest of the first `visible` scores, scaled.
-///
-/// A pass of its own over all rows: a row's weights need not wait for it then.
+/// Of `R` rows of scores, which see more and more tokens: the largest that each sees, scaled. Rows take turns, as each would wait
+/// for its last step.
 #[inline(always)]
-pub(super) fn largest_score<L: Lanes>(scores: &[f32], visible: usize, scale: f32) -> f32 {
-    assert!(visible > 0 && visible <= scores.len() && scores.len().is_multiple_of(LANES));
-    let (whole, nothing) = (visible / LANES * LANES, L::splat(f32::NEG_INFINITY));
-    // SAFETY: whole vectors inside the block.
-    let score = |token: usize| unsafe { L::load(scores.as_ptr().add(token)) };
-    // Two chains: one would wait for itself.
-    let (mut largest, mut other) = (nothing, nothing);
-    let pairs = whole / (2 * LANES) * (2 * LANES);
-    for token in (0..pairs).step_by(2 * LANES) {
-        largest = largest.max(score(token));
-        other = other.max(score(token + LANES));
+pub(super) fn largest_scores<L: Lanes, const R: usize>(scores: &[f32], visible: [usize; R], scale: f32) -> [f32; R] {
+    check(scores, &visible);
+    let (scores, nothing) = (scores.as_ptr(), L::splat(f32::NEG_INFINITY));
+    let (mut largest, mut other) = ([nothing; R], [nothing; R]);
+    let pairs = visible[0] / (2 * LANES) * (2 * LANES);
+    let mut scaled = [0.0; R];
+    // SAFETY: whole vectors inside of the rows.
+    unsafe {
+        for token in (0..pairs).step_by(2 * LANES) {
+            for r in 0..R {
+                largest[r] = largest[r].max(L::load(scores.add(r * BLOCK_TOKENS + token)));
+                other[r] = other[r].max(L::load(scores.add(r * BLOCK_TOKENS + token + LANES)));
+            }
+        }
+        for r in 0..R {
+            for token in (pairs..visible[r]).step_by(LANES) {
+                let score = L::load(scores.add(r * BLOCK_TOKENS + token));
+                let is_whole = token + LANES <= visible[r];
+                let score = if is_whole { score } else { score.keep_first(visible[r] - token, nothing) };
+                largest[r] = largest[r].max(score);
+            }
+        }
     }
-    if pairs < whole {
-        largest = largest.max(score(pairs));
+    for r in 0..R {
+        scaled[r] = largest[r].max(other[r]).largest() * scale;
     }
-    if whole < visible {
-        other = other.max(score(whole).keep_first(visible - whole, nothing));
-    }
-    largest.max(other).largest() * scale
+    scaled
 }
 
-/// Where a row's weights go. No closure: those are not always inlined, and then know nothing of instruction sets.
+#[inline(always)]
+fn check<const R: usize>(scores: &[f32], visible: &[usize; R]) {
+    assert!(scores.len() == R * BLOCK_TOKENS && visible[0] > 0 && visible[R - 1] <= BLOCK_TOKENS);
+    debug_assert!(visible.is_sorted());
+}
+
+/// Where weights go. No closure: those are not always inlined, and then know nothing of instruction sets.
 pub(super) trait WeightsTo {
-    /// Of 16 tokens, whose scores are not needed any more. Must be `#[inline(always)]`.
-    fn put<L: Lanes>(&mut self, scores: &mut [f32], token: usize, weights: L);
+    /// Of 16 tokens of a row, whose scores, at `scores`, are not needed any more. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// There are such a row and such tokens.
+    unsafe fn put<L: Lanes>(&mut self, row: usize, token: usize, scores: *mut f32, weights: L);
 }
 
-/// Hands 2^(scale · score - max) of the first `visible` scores on; lane i sums the weights of tokens i, i + 16, ….
+/// Of `R` rows, which see more and more tokens, hands on 2^(scale · score - largest) of what each sees; lane i of a row sums the
+/// weights of its tokens i, i + 16, …. `N` vectors take turns: some of each row.
 #[inline(always)]
-pub(super) fn weigh_block<L: Lanes>(
+pub(super) fn weigh_rows<L: Lanes, const R: usize, const N: usize>(
     scores: &mut [f32],
-    visible: usize,
-    (scale, max): (f32, f32),
+    visible: [usize; R],
+    (scale, largest): (f32, [f32; R]),
     to: &mut impl WeightsTo,
-) -> BlockSum {
-    assert!(visible <= scores.len() && scores.len().is_multiple_of(LANES));
-    let (scale, less) = (L::splat(scale), L::splat(-max));
-    let mut sums = L::splat(0.0);
-    let together = if L::MANY_REGISTERS { visible / (TOGETHER * LANES) * (TOGETHER * LANES) } else { 0 };
-    for first in (0..together).step_by(TOGETHER * LANES) {
-        let mut weights = [sums; TOGETHER];
-        for i in 0..TOGETHER {
-            // SAFETY: whole vectors inside the block.
-            weights[i] = unsafe { L::load(scores.as_ptr().add(first + i * LANES)) }.fma(scale, less);
+) -> [BlockSum; R] {
+    check(scores, &visible);
+    let (scores, scale, step) = (scores.as_mut_ptr(), L::splat(scale), N / R * LANES);
+    let (mut less, mut sums) = ([scale; R], [L::splat(0.0); R]);
+    for r in 0..R {
+        less[r] = L::splat(-largest[r]);
+    }
+    let whole = visible[0] / step * step;
+    // SAFETY: whole vectors inside of the rows.
+    unsafe {
+        for first in (0..whole).step_by(step) {
+            let mut weights = [scale; N];
+            for i in 0..N {
+                let at = i % R * BLOCK_TOKENS + first + i / R * LANES;
+                weights[i] = L::load(scores.add(at)).fma(scale, less[i % R]);
+            }
+            weights = math::exp2_of_negative(weights);
+            for i in 0..N {
+                let (r, token) = (i % R, first + i / R * LANES);
+                to.put(r, token, scores.add(r * BLOCK_TOKENS + token), weights[i]);
+                sums[r] = sums[r].add(weights[i]);
+            }
         }
-        weights = math::exp2_of_negative(weights);
-        for i in 0..TOGETHER {
-            to.put(scores, first + i * LANES, weights[i]);
-            sums = sums.add(weights[i]);
+        for token in (whole..visible[R - 1]).step_by(LANES) {
+            let mut weights = [scale; R];
+            for r in 0..R {
+                weights[r] = L::load(scores.add(r * BLOCK_TOKENS + token)).fma(scale, less[r]);
+            }
+            weights = math::exp2_of_negative(weights);
+            for r in 0..R {
+                if token >= visible[r] {
+                    continue;
+                }
+                let is_whole = token + LANES <= visible[r];
+                let seen = if is_whole { weights[r] } else { weights[r].keep_first(visible[r] - token, L::splat(0.0)) };
+                to.put(r, token, scores.add(r * BLOCK_TOKENS + token), seen);
+                sums[r] = sums[r].add(seen);
+            }
         }
     }
-    let whole = visible / LANES * LANES;
-    for token in (together..visible).step_by(LANES) {
-        // SAFETY: a whole vector inside the block.
-        let score = unsafe { L::load(scores.as_ptr().add(token)) };
-        let [weight] = math::exp2_of_negative([score.fma(scale, less)]);
-        let weight = if token < whole { weight } else { weight.keep_first(visible - token, L::splat(0.0)) };
-        to.put(scores, token, weight);
-        sums = sums.add(weight);
+    let mut of_rows = [BlockSum::EMPTY; R];
+    for r in 0..R {
+        of_rows[r] = BlockSum { max: largest[r], sum: sums[r].sum() };
     }
-    BlockSum { max, sum: sums.sum() }
+    of_rows
 }
 
 /// Blocks folded so far: value = Σ weights · v, all weights relative to the largest score.
 pub(super) struct Folded {
     width: usize,
     sums: Vec<BlockSum>,
-    values: Vec<f32>,
+    values: Floats,
 }
 
 impl Folded {
-    pub(super) fn new(rows: usize, width: usize) -> Self {
-        Self { width, sums: vec![BlockSum::EMPTY; rows], values: vec![0.0; rows * width] }
+    pub(super) fn new(rows: usize, width: usize) -> Result<Self, ComputeError> {
+        Ok(Self { width, sums: vec![BlockSum::EMPTY; rows], values: Floats::new(rows * width)? })
     }
 
-    pub(super) fn clear(&mut self) {
-        self.sums.fill(BlockSum::EMPTY);
+    /// The first block of all rows; its values are taken away.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, sums: &[BlockSum], values: &mut Floats) {
+        self.sums[..sums.len()].copy_from_slice(sums);
+        std::mem::swap(&mut self.values, values);
+    }
+
+    /// The first block of one row.
+    pub(super) fn put(&mut self, row: usize, block: BlockSum, values: &[f32]) {
+        self.sums[row] = block;
+        self.values.as_mut_slice()[row * self.width..][..self.width].copy_from_slice(values);
     }
 
     /// Adds the row's next block with its weighted values.
     #[inline(always)]
     pub(super) fn fold<L: Lanes>(&mut self, row: usize, block: BlockSum, values: &[f32]) {
         let old = self.sums[row];
-        let folded = &mut self.values[row * self.width..][..self.width];
+        let folded = &mut self.values.as_mut_slice()[row * self.width..][..self.width];
         assert!(values.len() == self.width && self.width.is_multiple_of(LANES));
-        if old.sum == 0.0 {
-            // The first one.
-            self.sums[row] = block;
-            for i in (0..values.len()).step_by(LANES) {
-                // SAFETY: rows are whole vectors.
-                unsafe { L::load(values.as_ptr().add(i)).store(folded.as_mut_ptr().add(i)) };
-            }
-            return;
-        }
         let max = if old.max > block.max { old.max } else { block.max };
         let [keep, take] = math::exp2_of_negative([L::splat(old.max - max), L::splat(block.max - max)]);
         let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
@@ -131,6 +169,6 @@ impl Folded {
     /// The row's result, but for a factor.
     #[inline(always)]
     pub(super) fn result(&self, row: usize) -> (&[f32], f32) {
-        (&self.values[row * self.width..][..self.width], 1.0 / self.sums[row].sum)
+        (&self.values.as_slice()[row * self.width..][..self.width], 1.0 / self.sums[row].sum)
     }
 }
