@@ -22,7 +22,7 @@ use self::block::Block;
 pub(crate) use self::block::BlockProducts;
 pub(crate) use self::cut::{AttentionCut, ItemRows};
 pub(crate) use self::partials::{PartialBuffers, Partials};
-use self::queries::{Asking, Queries, Query};
+use self::queries::{NextQueries, Queries, Query};
 use self::softmax::{BlockSum, Folded};
 use super::arithmetic::Waiting;
 use super::batch::Batch;
@@ -31,7 +31,7 @@ use super::kv::{KvShard, even_out};
 use super::lanes::{LANES, Lanes, padded};
 use super::math::TOGETHER;
 use super::region::Floats;
-use super::rope::RopeTable;
+use super::rope::{RopeTable, rotated};
 use super::shards::Shards;
 use super::shared::Shared;
 use crate::ComputeError;
@@ -139,7 +139,7 @@ impl<E: BlockProducts> AttentionScratch<E> {
 
 pub(crate) struct AttentionItem<'a, E: BlockProducts> {
     queries: Queries<'a, E>,
-    next: Option<Asking>,
+    next: Option<NextQueries>,
     scratch: &'a mut AttentionScratch<E>,
 }
 
@@ -152,7 +152,7 @@ impl<'a, E: BlockProducts> AttentionItem<'a, E> {
         next: &'a ItemRows,
         kv_head: usize,
     ) -> Self {
-        Self { next: Some(Asking::new(&attention.queries(batch, next, kv_head))), ..self }
+        Self { next: Some(NextQueries::new(&attention.queries(batch, next, kv_head))), ..self }
     }
 }
 
@@ -194,7 +194,7 @@ struct Softened<'a, 'b, E: BlockProducts> {
     operands: &'a mut E::Operands,
     scores: &'a mut [f32],
     scale: f32,
-    next: Option<Asking>,
+    next: Option<NextQueries>,
     largest: &'a mut [f32],
     sums: &'a mut [BlockSum],
 }
@@ -281,10 +281,9 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(at..at + head_dim) };
             if evening.is_none() && rope.is_whole() {
-                let half = head_dim / 2;
+                let (half, turn) = (head_dim / 2, rope.at(position));
                 for j in (0..half).step_by(LANES) {
-                    // SAFETY: halves of a head are whole vectors.
-                    let (low, high) = unsafe { rope.rotated::<L>(position, query.as_ptr(), j) };
+                    let (low, high) = rotated::<L>(turn, query, j);
                     E::put_some(operands, row, j, low);
                     E::put_some(operands, row, half + j, high);
                 }

@@ -12,6 +12,7 @@
 mod ahead;
 mod asking;
 mod blocks;
+mod expanding;
 mod few_rows;
 mod many_rows;
 mod meanwhile;
@@ -19,6 +20,7 @@ mod passes;
 mod product;
 mod sums;
 mod tile_rows;
+mod turns;
 mod vectors;
 
 use half::bf16;

@@ -33,43 +33,44 @@ impl RopeTable {
         self.half.is_multiple_of(LANES)
     }
 
-    /// Dimensions `j..j + 16` of a head, and those that they are rotated with, rotated by its position.
-    ///
-    /// # Safety
-    /// It [is whole](Self::is_whole), and there are such dimensions.
+    /// Cosines and sines of one position.
     #[inline(always)]
-    pub(crate) unsafe fn rotated<L: Lanes>(&self, position: usize, head: *const f32, j: usize) -> (L, L) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let at = position * self.half + j;
-            let (cos, sin) = (L::load(self.cos.as_ptr().add(at)), L::load(self.sin.as_ptr().add(at)));
-            let (low, high) = (L::load(head.add(j)), L::load(head.add(self.half + j)));
-            (low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin)))
-        }
+    pub(crate) fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let row = position * self.half..(position + 1) * self.half;
+        (&self.cos[row.clone()], &self.sin[row])
     }
 
     /// `turned` = `head` rotated by its position.
     #[inline(always)]
     pub(crate) fn rotate<L: Lanes>(&self, position: usize, head: &[f32], turned: &mut [f32]) {
-        let half = self.half;
-        let cos = &self.cos[position * half..(position + 1) * half];
-        let sin = &self.sin[position * half..(position + 1) * half];
-        let (low, high) = (&head[..half], &head[half..2 * half]);
+        let (half, (cos, sin)) = (self.half, self.at(position));
         let (turned_low, turned_high) = turned[..2 * half].split_at_mut(half);
         let whole = half / LANES * LANES;
         for j in (0..whole).step_by(LANES) {
+            let (low, high) = rotated::<L>((cos, sin), head, j);
             // SAFETY: whole vectors of half a head.
             unsafe {
-                let (cos, sin) = (L::load(cos.as_ptr().add(j)), L::load(sin.as_ptr().add(j)));
-                let (low, high) = (L::load(low.as_ptr().add(j)), L::load(high.as_ptr().add(j)));
-                low.mul(cos).sub(high.mul(sin)).store(turned_low.as_mut_ptr().add(j));
-                high.mul(cos).add(low.mul(sin)).store(turned_high.as_mut_ptr().add(j));
+                low.store(turned_low[j..j + LANES].as_mut_ptr());
+                high.store(turned_high[j..j + LANES].as_mut_ptr());
             }
         }
         for j in whole..half {
-            turned_low[j] = low[j] * cos[j] - high[j] * sin[j];
-            turned_high[j] = high[j] * cos[j] + low[j] * sin[j];
+            turned_low[j] = head[j] * cos[j] - head[half + j] * sin[j];
+            turned_high[j] = head[half + j] * cos[j] + head[j] * sin[j];
         }
+    }
+}
+
+/// Dimensions `j..j + 16` of a head, and those that they are rotated with.
+#[inline(always)]
+pub(crate) fn rotated<L: Lanes>((cos, sin): (&[f32], &[f32]), head: &[f32], j: usize) -> (L, L) {
+    let half = cos.len();
+    assert!(j + LANES <= half && sin.len() == half && head.len() >= 2 * half);
+    // SAFETY: whole vectors of half a head.
+    unsafe {
+        let (cos, sin) = (L::load(cos.as_ptr().add(j)), L::load(sin.as_ptr().add(j)));
+        let (low, high) = (L::load(head.as_ptr().add(j)), L::load(head.as_ptr().add(half + j)));
+        (low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin)))
     }
 }
 

@@ -92,12 +92,12 @@ impl Iterator for EachQuery {
 }
 
 /// Queries that a member will probably take soon; another one may have written them.
-pub(super) struct Asking {
+pub(super) struct NextQueries {
     each: EachQuery,
     of: *const f32,
 }
 
-impl Asking {
+impl NextQueries {
     pub(super) fn new<E: BlockProducts>(queries: &Queries<'_, E>) -> Self {
         Self { each: queries.each(), of: queries.attention.qkv.as_ptr() }
     }

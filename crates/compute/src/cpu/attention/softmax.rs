@@ -75,6 +75,7 @@ pub(super) fn weigh_rows<L: Lanes, const R: usize, const N: usize>(
     (scale, largest): (f32, [f32; R]),
     to: &mut impl WeightsTo,
 ) -> [BlockSum; R] {
+    const { assert!(N >= R && N.is_multiple_of(R)) };
     check(scores, &visible);
     let (scores, scale, step) = (scores.as_mut_ptr(), L::splat(scale), N / R * LANES);
     let (mut less, mut sums) = ([scale; R], [L::splat(0.0); R]);

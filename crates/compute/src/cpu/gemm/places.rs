@@ -137,21 +137,17 @@ impl<E: Arithmetic> Places<'_, E> {
         // SAFETY: an item's rows and columns are its alone, and inside of the output; the rest is the caller's promise.
         unsafe {
             match self.output {
-                Output::Store { y, stride: to_next } => {
+                Output::Store { y, stride: to_next } | Output::AddTo { y, stride: to_next } => {
+                    let is_added = matches!(self.output, Output::AddTo { .. });
                     for r in 0..R {
                         let y = y.as_ptr().add((first + r) * to_next + column);
                         for panel in 0..1 + usize::from(self.is_pair) {
                             let (sum, y) = (self.sum::<L>(sums, r * stride, panel), y.add(panel * LANES));
-                            if self.past_caches { sum.store_past_caches(y) } else { sum.store(y) }
-                        }
-                    }
-                }
-                Output::AddTo { y, stride: to_next } => {
-                    for r in 0..R {
-                        let y = y.as_ptr().add((first + r) * to_next + column);
-                        for panel in 0..1 + usize::from(self.is_pair) {
-                            let (sum, y) = (self.sum::<L>(sums, r * stride, panel), y.add(panel * LANES));
-                            L::load(y).add(sum).store(y);
+                            match (is_added, self.past_caches) {
+                                (true, _) => L::load(y).add(sum).store(y),
+                                (false, true) => sum.store_past_caches(y),
+                                (false, false) => sum.store(y),
+                            }
                         }
                     }
                 }

@@ -15,6 +15,7 @@ pub(super) struct Ahead {
     turns: [*const u8; 2],
 }
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl Ahead {
     pub(super) fn nothing() -> Self {
         Self { pages: Pages::NONE, left: 0, before_turn: 0, run: 0, turns: [std::ptr::null(); 2] }
@@ -70,7 +71,7 @@ mod tests {
     use crate::cpu::pairs::asking::Asking;
 
     const PAGE_LINES: usize = Pages::BYTES / 64;
-    const FIRST_LINES: usize = Pages::FIRST_BYTES / 64;
+    const FIRST_LINES: usize = Pages::BLOCKS * Pages::FIRST_BYTES / 64;
 
     /// Lines that are asked for by so many blocks at a time, until there are none.
     fn asked(mut ahead: Ahead, at_a_time: usize) -> Vec<usize> {

@@ -7,12 +7,16 @@
 pub(crate) struct Asking {
     /// For the second-level cache.
     pub(crate) far: Pages,
-    /// For the first-level cache: [`NEAR_LINES`] with each block. Null if nothing is asked for.
+    /// For the first-level cache: [`Self::NEAR_LINES`] with each block. Null if nothing is asked for.
     pub(crate) near: *const f32,
 }
 
-pub(super) const NEAR_LINES: usize = 4;
 const LINE_BYTES: usize = 64;
+
+impl Asking {
+    pub(super) const NEAR_LINES: usize = 4;
+    pub(crate) const NEAR_BYTES: usize = Self::NEAR_LINES * LINE_BYTES;
+}
 
 /// A page of memory and the next one.
 ///
@@ -40,13 +44,13 @@ impl Pages {
     pub(crate) const NONE: Self = Self { first: std::ptr::null(), rest: std::ptr::null(), blocks: Self::BLOCKS };
     pub(crate) const BYTES: usize = 4096;
     pub(crate) const BLOCKS: usize = 16;
-    pub(crate) const FIRST_BYTES: usize = Self::BLOCKS * LINE_BYTES;
-    #[cfg(test)]
-    const REST_LINES: usize = (Self::BYTES - Self::FIRST_BYTES) / LINE_BYTES / Self::BLOCKS;
+    /// With each block.
+    pub(crate) const FIRST_BYTES: usize = LINE_BYTES;
+    pub(crate) const REST_BYTES: usize = Self::BYTES / Self::BLOCKS - Self::FIRST_BYTES;
 
     /// The first quarter of this page has been asked for.
     pub(crate) fn new(page: *const u8, next: *const u8) -> Self {
-        Self { first: next, rest: page.wrapping_add(Self::FIRST_BYTES), blocks: Self::BLOCKS }
+        Self { first: next, rest: page.wrapping_add(Self::BLOCKS * Self::FIRST_BYTES), blocks: Self::BLOCKS }
     }
 }
 
@@ -54,22 +58,20 @@ impl Pages {
 #[cfg(test)]
 impl Asking {
     pub(crate) fn step(&mut self) {
-        self.near = self.near.wrapping_byte_add(NEAR_LINES * LINE_BYTES);
+        self.near = self.near.wrapping_byte_add(Self::NEAR_BYTES);
         let Pages { first, rest, blocks } = &mut self.far;
-        *first = first.wrapping_add(LINE_BYTES);
-        *rest = rest.wrapping_add(Pages::REST_LINES * LINE_BYTES);
+        *first = first.wrapping_add(Pages::FIRST_BYTES);
+        *rest = rest.wrapping_add(Pages::REST_BYTES);
         *blocks -= 1;
         if *blocks == 0 {
-            self.far = Pages::new(
-                first.wrapping_sub(Pages::FIRST_BYTES),
-                first.wrapping_add(Pages::BYTES - Pages::FIRST_BYTES),
-            );
+            let page = first.wrapping_sub(Pages::BLOCKS * Pages::FIRST_BYTES);
+            self.far = Pages::new(page, page.wrapping_add(Pages::BYTES));
         }
     }
 
     /// The far lines of one block.
     pub(crate) fn lines(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, rest) = (self.far.first.addr() / LINE_BYTES, self.far.rest.addr() / LINE_BYTES);
-        std::iter::once(first).chain(rest..rest + Pages::REST_LINES)
+        std::iter::once(first).chain(rest..rest + Pages::REST_BYTES / LINE_BYTES)
     }
 }

@@ -3,7 +3,8 @@
 use half::bf16;
 
 use super::ahead::Ahead;
-use super::meanwhile::{Expanding, Meanwhile};
+use super::expanding::Expanding;
+use super::meanwhile::Meanwhile;
 use super::passes::{Pass, PassBlocks, Passes, SumsAt};
 use super::product::{PairsProduct, Passing};
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
@@ -16,93 +17,40 @@ use crate::cpu::weights::Matrix;
 #[inline(always)]
 pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let matrix = &item.weights.matrix;
-    let (rows, blocks) = (item.rows.len(), matrix.depth().div_ceil(BLOCK_DEPTH));
-    let products = rows.div_ceil(PRODUCT_ROWS);
+    let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    let products = item.rows.len().div_ceil(PRODUCT_ROWS);
     let (passing, of) = match products {
         NEAR_PRODUCTS.. => (Passing::Left, PassBlocks::near(blocks)),
         _ => (Passing::Neither, LONG_PASSES),
     };
+    let rows = PassingRows { item, left, blocks, products, passing };
     let is_own = |pass: &Pass| pass.panels.start < item.panels.end;
     // Behind the last one comes the next item's first.
     let next_items = Passes::new(item.panels.end..matrix.panels(), blocks, of);
     let mut passes = Passes::new(item.panels.clone(), blocks, of).chain(next_items);
     let (mut now, mut next) = (passes.next(), passes.next());
     let mut meanwhile = Meanwhile::new(item);
-    let (mut half, mut place) = (0, 0);
+    let mut half = 0;
     if let Some(pass) = &now {
-        meanwhile.expanding = Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len()), 0);
+        // SAFETY: the first half is free.
+        meanwhile.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len()), 0) };
     }
     while let Some(pass) = now.take_if(|pass| is_own(pass)) {
         let after_next = passes.next();
-        let steps = products * pass.blocks.len();
-        let (b, b_panel_stride) = match meanwhile.expanding.take() {
-            Some(expanding) => (expanding.complete::<L>(), pass.blocks.len() * TILE),
-            None => (matrix.panel(pass.panels.start).wrapping_add(pass.blocks.start * TILE), matrix.panel_stride()),
+        let right = match meanwhile.expanding.take() {
+            Some(expanding) => Right { b: expanding.complete::<L>(), panel_stride: pass.blocks.len() * TILE },
+            None => Right::in_memory(matrix, &pass),
         };
         half = 1 - half;
         if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
-            meanwhile.expanding = Expanding::new(next, matrix, packed.expanded(half, next.blocks.len()), steps);
+            let (to, within) = (packed.expanded(half, next.blocks.len()), rows.steps::<L>(&pass));
+            // SAFETY: this pass reads the other half.
+            meanwhile.expanding = unsafe { Expanding::new(next, matrix, to, within) };
         }
         meanwhile.ahead = ahead(matrix, next.as_ref(), after_next.as_ref());
-        let is_last = pass.blocks.end == blocks;
-        let pair_sums = match pass.sums {
-            SumsAt::Pair(place) => {
-                meanwhile.finish_within(steps, meanwhile.unfinished().div_ceil(pass.left));
-                Some(packed.sums(place * products, products))
-            }
-            // One product's sums are finished while the next one's are computed.
-            SumsAt::Product => {
-                meanwhile.finish_within(pass.blocks.len(), PRODUCT_ROWS);
-                None
-            }
-        };
-        let first = PairsProduct {
-            rows: PRODUCT_ROWS,
-            panels: pass.panels.len(),
-            pairs: pass.blocks.len() * BLOCK_DEPTH / 2,
-            // SAFETY: `left` has all blocks of whole tiles of rows.
-            a: unsafe { left.add(pass.blocks.start * TILE) },
-            a_tile_stride: tile_stride(blocks),
-            b,
-            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
-            b_panel_stride,
-            passing,
-            c: packed.sums(0, 1),
-            c_stride: PRODUCT_PANELS * LANES,
-            resume: pass.blocks.start > 0,
-        };
-        // Of more than 16 rows each.
-        let beside =
-            if L::TILES && pass.panels.len() == PRODUCT_PANELS { (rows + TILE_ROWS - 1) / PRODUCT_ROWS } else { 0 };
-        for product in 0..products {
-            let row = product * PRODUCT_ROWS;
-            // SAFETY: as above.
-            let a = unsafe { first.a.add(row / TILE_ROWS * tile_stride(blocks)) };
-            let c = match pair_sums {
-                Some(sums) => {
-                    let next = if product + 1 < products { product + 1 } else { 0 };
-                    meanwhile.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
-                    sums.wrapping_add(product * PRODUCT_SUMS)
-                }
-                None => {
-                    place = 1 - place;
-                    packed.sums(place, 1)
-                }
-            };
-            if product < beside {
-                PairsProduct { a, c, ..first }.run_beside::<L>(&mut meanwhile);
-            } else {
-                L::call(PairsProduct { rows: (rows - row).min(PRODUCT_ROWS), a, c, ..first });
-            }
-            if is_last && pair_sums.is_none() {
-                let rows = item.rows.start + row..item.rows.end.min(item.rows.start + row + PRODUCT_ROWS);
-                // SAFETY: the next product's go to the other place.
-                unsafe { meanwhile.finish_next::<L>(rows, pass.panels.clone(), c) };
-            }
-        }
-        if let Some(c) = pair_sums.filter(|_| is_last) {
-            // SAFETY: of all rows, one after the other; the next pair's go to another place.
-            unsafe { meanwhile.finish_next::<L>(item.rows.clone(), pass.panels, c) };
+        match pass.sums {
+            SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut meanwhile),
+            SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut meanwhile),
         }
         (now, next) = (next, after_next);
     }
@@ -122,3 +70,123 @@ fn ahead(matrix: &Matrix<bf16>, next: Option<&Pass>, after_next: Option<&Pass>) 
     }
     Ahead::new(place(first, block), Some(place(first + 1, block)), panel_bytes, then)
 }
+
+/// Tiles of a pass: blocks of a panel follow each other.
+struct Right {
+    b: *const bf16,
+    panel_stride: usize,
+}
+
+impl Right {
+    fn in_memory(matrix: &Matrix<bf16>, pass: &Pass) -> Self {
+        let b = matrix.panel(pass.panels.start).wrapping_add(pass.blocks.start * TILE);
+        Self { b, panel_stride: matrix.panel_stride() }
+    }
+}
+
+/// An item's rows, which meet one pass after the other.
+struct PassingRows<'a> {
+    item: &'a GemmItem<'a, bf16>,
+    /// In tile order.
+    left: *const bf16,
+    /// Of k.
+    blocks: usize,
+    products: usize,
+    passing: Passing,
+}
+
+impl PassingRows<'_> {
+    /// Products of a pass between whose blocks something else is done: those of two tiles of rows and two panels.
+    #[inline(always)]
+    fn beside<L: Lanes>(&self, pass: &Pass) -> usize {
+        let is_pair = L::TILES && pass.panels.len() == PRODUCT_PANELS;
+        if is_pair { (self.item.rows.len() + TILE_ROWS - 1) / PRODUCT_ROWS } else { 0 }
+    }
+
+    /// Blocks of all of them.
+    #[inline(always)]
+    fn steps<L: Lanes>(&self, pass: &Pass) -> usize {
+        self.beside::<L>(pass) * pass.blocks.len()
+    }
+
+    /// A pass of all blocks: one product's sums are finished while the next one's are computed.
+    #[inline(always)]
+    fn by_products<L: Lanes>(&self, pass: &Pass, right: &Right, packed: &mut TileRows, meanwhile: &mut Meanwhile<'_>) {
+        meanwhile.finish_within(pass.blocks.len(), PRODUCT_ROWS);
+        for product in 0..self.products {
+            let c = packed.other_sums();
+            self.multiply::<L>(product, pass, right, c, meanwhile);
+            let first = self.item.rows.start + product * PRODUCT_ROWS;
+            let rows = first..self.item.rows.end.min(first + PRODUCT_ROWS);
+            // SAFETY: the next product's go to the other place.
+            unsafe { meanwhile.finish_next::<L>(rows, pass.panels.clone(), c) };
+        }
+    }
+
+    /// Sums are resumed from pass to pass, and finished while the next pair is multiplied.
+    #[inline(always)]
+    fn by_pairs<L: Lanes>(
+        &self,
+        pass: &Pass,
+        place: usize,
+        right: &Right,
+        packed: &mut TileRows,
+        meanwhile: &mut Meanwhile<'_>,
+    ) {
+        meanwhile.finish_within(self.steps::<L>(pass), meanwhile.unfinished().div_ceil(pass.left));
+        let sums = packed.sums(place * self.products, self.products);
+        for product in 0..self.products {
+            let next = if product + 1 < self.products { product + 1 } else { 0 };
+            meanwhile.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
+            self.multiply::<L>(product, pass, right, sums.wrapping_add(product * PRODUCT_SUMS), meanwhile);
+        }
+        if pass.left == 1 {
+            // Those of the pair before: their place may be taken from the next turn on.
+            meanwhile.finish_all::<L>();
+        }
+        if pass.blocks.end == self.blocks {
+            // SAFETY: of all rows, one after the other; they are finished when the next pair's turn is over, which has another place.
+            unsafe { meanwhile.finish_next::<L>(self.item.rows.clone(), pass.panels.clone(), sums) };
+        }
+    }
+
+    /// Sums of one product, at `c`.
+    #[inline(always)]
+    fn multiply<L: Lanes>(
+        &self,
+        product: usize,
+        pass: &Pass,
+        right: &Right,
+        c: *mut f32,
+        meanwhile: &mut Meanwhile<'_>,
+    ) {
+        let (first_row, tile_stride) = (product * PRODUCT_ROWS, tile_stride(self.blocks));
+        let of_blocks = PairsProduct {
+            rows: (self.item.rows.len() - first_row).min(PRODUCT_ROWS),
+            panels: pass.panels.len(),
+            pairs: pass.blocks.len() * BLOCK_DEPTH / 2,
+            // SAFETY: `left` has all blocks of whole tiles of rows.
+            a: unsafe { self.left.add(first_row / TILE_ROWS * tile_stride + pass.blocks.start * TILE) },
+            a_tile_stride: tile_stride,
+            b: right.b,
+            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+            b_panel_stride: right.panel_stride,
+            passing: self.passing,
+            c,
+            c_stride: PRODUCT_PANELS * LANES,
+            resume: pass.blocks.start > 0,
+        };
+        #[cfg(target_arch = "x86_64")]
+        if product < self.beside::<L>(pass) {
+            // SAFETY: below `Isa::run`, which has configured the tiles; there are two of rows, two panels of weights, and room for
+            // the sums of both.
+            return unsafe { of_blocks.run_beside::<L>(meanwhile) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = meanwhile;
+        L::call(of_blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,15 +6,15 @@ use half::bf16;
 
 use super::PRODUCT_SUMS;
 use super::ahead::Ahead;
-use super::asking::{Asking, NEAR_LINES};
-use super::passes::Pass;
-use super::sums::{Sums, TOGETHER};
-use super::tile_rows::TILE;
+use super::asking::Asking;
+use super::expanding::Expanding;
+use super::sums::Sums;
+use super::turns::Turns;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::tile_reader::TileReader;
-use crate::cpu::weights::Matrix;
+use crate::cpu::math::TOGETHER;
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
 pub(super) struct Meanwhile<'a> {
     item: &'a GemmItem<'a, bf16>,
     pub(super) ahead: Ahead,
@@ -51,7 +51,7 @@ impl<'a> Meanwhile<'a> {
         }
     }
 
-    /// So many will be within so many blocks, and again within as many.
+    /// So many will be within so many blocks, and as many within the blocks after these.
     #[inline(always)]
     pub(super) fn finish_within(&mut self, blocks: usize, rows: usize) {
         self.finishing = Turns::within(blocks, rows.div_ceil(TOGETHER));
@@ -121,7 +121,7 @@ struct NextSums {
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl NextSums {
-    const BLOCKS: usize = PRODUCT_SUMS / LANES / NEAR_LINES;
+    const BLOCKS: usize = PRODUCT_SUMS / LANES / Asking::NEAR_LINES;
 
     #[inline(always)]
     fn blocks(&self) -> usize {
@@ -132,93 +132,5 @@ impl NextSums {
     fn go_on(&mut self, blocks: usize, asked: *const f32) {
         self.blocks = self.blocks.saturating_sub(blocks);
         self.at = if self.blocks == 0 { std::ptr::null() } else { asked };
-    }
-}
-
-/// When something is done, and how much of it.
-struct Turns {
-    /// Blocks from one turn to the next, and until the next one.
-    every: usize,
-    until: usize,
-    each: usize,
-}
-
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "taken between blocks of tiles"))]
-impl Turns {
-    const NEVER: Self = Self { every: usize::MAX, until: usize::MAX, each: 0 };
-
-    /// So much work within so many blocks, about evenly.
-    #[inline(always)]
-    fn within(blocks: usize, work: usize) -> Self {
-        if work == 0 || blocks == 0 {
-            return Self::NEVER;
-        }
-        let every = (blocks / work).max(1);
-        Self { every, until: every, each: work.div_ceil(blocks / every) }
-    }
-
-    /// What is due after so many blocks, at most until the next turn.
-    #[inline(always)]
-    fn go_on(&mut self, blocks: usize) -> usize {
-        self.until -= blocks;
-        if self.until > 0 {
-            return 0;
-        }
-        self.until = self.every;
-        self.each
-    }
-}
-
-/// What the next pass multiplies with, where weights have to be expanded.
-pub(super) struct Expanding<'a> {
-    reader: TileReader<'a>,
-    to: *mut bf16,
-    blocks: Range<usize>,
-    turns: Turns,
-}
-
-impl<'a> Expanding<'a> {
-    /// What a pass will multiply with, within so many blocks; `None` where there is nothing to expand. There is room for it at `to`.
-    pub(super) fn new(pass: &Pass, matrix: &'a Matrix<bf16>, to: *mut bf16, blocks: usize) -> Option<Self> {
-        let reader = matrix.reader(pass.panels.clone(), pass.blocks.start)?;
-        Some(Self { reader, to, blocks: pass.blocks.clone(), turns: Turns::within(blocks, pass.blocks.len()) })
-    }
-
-    /// The next block, if there is one.
-    #[inline(always)]
-    fn expand<L: Lanes>(&mut self) {
-        let (block, blocks) = (self.reader.block(), &self.blocks);
-        if block < blocks.end {
-            // SAFETY: `to` has room for all tiles of the pass.
-            unsafe { self.reader.next::<L>(self.to.add((block - blocks.start) * TILE), blocks.len() * TILE) };
-        }
-    }
-
-    /// All that is left of it, and where it is.
-    #[inline(always)]
-    pub(super) fn complete<L: Lanes>(mut self) -> *const bf16 {
-        while self.reader.block() < self.blocks.end {
-            self.expand::<L>();
-        }
-        self.to
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_done_in_time() {
-        for (blocks, work, every) in [(128, 16, 8), (24, 8, 3), (18, 8, 2), (64, 8, 8), (3, 8, 1), (1, 1, 1), (5, 3, 1)]
-        {
-            let mut turns = Turns::within(blocks, work);
-            assert_eq!(turns.every, every, "{work} within {blocks}");
-            let done: usize = (0..blocks).map(|_| turns.go_on(1)).sum();
-            assert!((work..2 * work + every).contains(&done), "{done} of {work} within {blocks}");
-        }
-        assert_eq!(Turns::within(5, 0).until, usize::MAX);
-        let mut never = Turns::NEVER;
-        assert_eq!(never.go_on(1000), 0);
     }
 }

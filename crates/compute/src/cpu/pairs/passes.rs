@@ -9,7 +9,7 @@ use super::{NEAR_BLOCKS, ONE_PASS_BLOCKS, PRODUCT_PANELS, SLICED_PANELS, WHOLE_B
 pub(super) struct Pass {
     pub(super) panels: Range<usize>,
     pub(super) blocks: Range<usize>,
-    /// With this one, before another pair's turn comes.
+    /// Passes of these panels with this one, before others' turn comes.
     pub(super) left: usize,
     pub(super) sums: SumsAt,
 }

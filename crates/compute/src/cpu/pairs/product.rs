@@ -9,6 +9,7 @@ use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
 use super::NEAR_BLOCKS;
+#[cfg(target_arch = "x86_64")]
 use super::meanwhile::Meanwhile;
 use super::vectors::{BlockProduct, Widened};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
@@ -66,7 +67,8 @@ impl Kernel for PairsProduct {
             return self.on_tiles(&[self.b], 0);
         }
         if self.rows > FEW_ROWS {
-            return self.in_vectors::<L>();
+            // Apart, as it has large buffers.
+            return L::call(InVectors(self));
         }
         match self.rows {
             3 => self.strip::<L, 3>(),
@@ -74,6 +76,18 @@ impl Kernel for PairsProduct {
             1 => self.strip::<L, 1>(),
             _ => {}
         }
+    }
+}
+
+/// Without tiles.
+struct InVectors(PairsProduct);
+
+impl Kernel for InVectors {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        self.0.in_vectors::<L>();
     }
 }
 
@@ -147,11 +161,14 @@ impl PairsProduct {
         }
     }
 
-    /// Of two tiles of rows and two panels of weights, where there are tiles, with other work between stretches of blocks.
+    /// Of two tiles of rows and two panels of weights, with other work between stretches of blocks.
+    ///
+    /// # Safety
+    /// Tiles are configured; A, B and C hold whole ones, pairs of B 64 bytes apart.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(super) fn run_beside<L: Lanes>(&self, meanwhile: &mut Meanwhile<'_>) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as in `tiles`.
+    pub(super) unsafe fn run_beside<L: Lanes>(&self, meanwhile: &mut Meanwhile<'_>) {
+        // SAFETY: the caller's promise.
         unsafe {
             let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
             tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
@@ -166,8 +183,6 @@ impl PairsProduct {
             }
             tiles::end::<2, 2>(self.c, c_bytes);
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = meanwhile;
     }
 
     /// With B as it is read, a few blocks at a time. `room` is where `b` is.

@@ -7,6 +7,7 @@ use half::bf16;
 use super::PRODUCT_PANELS;
 use crate::cpu::gemm::{GemmItem, Places};
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::math::TOGETHER;
 
 /// Of rows that are not finished yet.
 pub(super) struct Sums<'a> {
@@ -16,8 +17,6 @@ pub(super) struct Sums<'a> {
 }
 
 const STRIDE: usize = PRODUCT_PANELS * LANES;
-/// Rows that are finished at a time: enough that they do not wait for each other, few enough to be done while tiles are multiplied.
-pub(super) const TOGETHER: usize = 4;
 /// Sums, and the places where they belong, are asked for so many rows before they are needed.
 const ROWS_AHEAD: usize = 2 * TOGETHER;
 
@@ -44,7 +43,8 @@ impl<'a> Sums<'a> {
         self.places.left()
     }
 
-    /// The next [`TOGETHER`], if so many are left.
+    /// The next [`TOGETHER`], if so many are left: enough that they do not wait for each other, few enough to be done while tiles
+    /// are multiplied.
     #[inline(always)]
     pub(super) fn finish_some<L: Lanes>(&mut self) {
         if self.left() < TOGETHER {

@@ -11,6 +11,7 @@ use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PA
 use crate::ComputeError;
 use crate::cpu::arithmetic::{Arithmetic, Packed};
 use crate::cpu::lanes::{LANES, Lanes};
+use crate::cpu::math::TOGETHER;
 use crate::cpu::quant::QuantBuffers;
 use crate::cpu::region::{Buffer, Floats};
 use crate::cpu::rows::Normed;
@@ -18,8 +19,6 @@ use crate::cpu::rows::Normed;
 pub(crate) const TILE_ROWS: usize = 16;
 /// k of one tile.
 pub(crate) const BLOCK_DEPTH: usize = 32;
-/// Rows that are normed at a time: a divisor of a tile's.
-const PACKED_TOGETHER: usize = 4;
 /// Elements.
 pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
@@ -58,8 +57,10 @@ pub(crate) struct TileRows {
     rows: Buffer<bf16>,
     blocks_apart: usize,
     packed: Option<Range<usize>>,
-    /// Of one product, or of all that wait for the next slice of k.
+    /// Of two products, of two pairs of panels, or of a group of pairs that wait for the next slice of k.
     sums: Floats,
+    /// Of the two where products' sums are finished in turn, the last one that was used.
+    place: usize,
     /// What one pass over the rows multiplies with, and what the next one will, where weights have to be expanded.
     expanded: Buffer<bf16>,
     pub(crate) quant: QuantBuffers,
@@ -75,6 +76,7 @@ impl Packed for TileRows {
             blocks_apart,
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
+            place: 0,
             expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
             quant: QuantBuffers::new(rows, max_depth)?,
         })
@@ -117,12 +119,13 @@ impl TileRows {
         if self.packed.as_ref() != Some(&rows) {
             assert!(from.norm.weight.len() <= self.blocks_apart * BLOCK_DEPTH);
             assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
+            const { assert!(TILE_ROWS.is_multiple_of(TOGETHER)) };
             let (to, mut i) = (tiles.as_mut_ptr(), 0);
             // SAFETY: so many rows fit.
             unsafe {
-                while i + PACKED_TOGETHER <= rows.len() {
-                    pack_rows::<L, PACKED_TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
-                    i += PACKED_TOGETHER;
+                while i + TOGETHER <= rows.len() {
+                    pack_rows::<L, TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    i += TOGETHER;
                 }
                 while i < rows.len() {
                     pack_rows::<L, 1>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
@@ -140,6 +143,13 @@ impl TileRows {
         assert!((first + products) * PRODUCT_SUMS <= self.sums.as_slice().len());
         // SAFETY: inside the buffer.
         unsafe { self.sums.as_mut_ptr().add(first * PRODUCT_SUMS) }
+    }
+
+    /// Of one product, not where those of the one before are.
+    #[inline(always)]
+    pub(super) fn other_sums(&mut self) -> *mut f32 {
+        self.place = 1 - self.place;
+        self.sums(self.place, 1)
     }
 
     /// Of so many rows × panels.

@@ -320,6 +320,22 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 }
 
 #[cfg(test)]
+impl Matrix<half::bf16> {
+    /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, so many k in each row.
+    pub(crate) fn of_bits(panels: usize, depth: usize, compact: bool, bits: impl Fn(usize) -> u16) -> Self {
+        let shape = [panels * LANES, depth];
+        let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();
+        let tensor = TensorView::new(baton_model::Dtype::Bf16, &shape, &bytes);
+        let slices = [vec![RowSlice { tensor, rows: 0..shape[0] }]];
+        let forms = Forms { compact, codes: CodeProducts::Floats };
+        let mut arenas = [Arena::new(packed_elements::<half::bf16>(shape[0], depth), forms).unwrap()];
+        let of = Recipe { order: Order::Stacked, types: Types::Apart, serves: Serves::Layers };
+        let mut matrices = pack(&mut arenas, of, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
+        matrices.remove(0)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use baton_model::{Dtype, RowOrder};
     use half::bf16;
