@@ -1,6 +1,6 @@
 //! `baton bench compare`: servers are started one after the other, A B, B A, A B, …, each round under the same load. A shared
 //! machine changes its speed from minute to minute; neighbours in time meet the same machine, so ratios are taken within a round.
-//! What comes first may find a better one, so each does in turn.
+//! What is started first may find a better place in memory, so each is in turn.
 
 mod bootstrap;
 mod table;

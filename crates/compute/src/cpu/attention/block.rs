@@ -111,6 +111,13 @@ impl<'a, E: BlockProducts> Block<'a, E> {
         attention.kv.keys(attention.layer, pages[(self.begin + token) / PAGE_TOKENS], kv_head)
     }
 
+    /// Of the first page of the next block, if rows see some of it.
+    #[inline(always)]
+    pub(super) fn next_keys(&self) -> Option<*const E> {
+        let seen = self.visible.last().is_some_and(|&visible| visible > self.begin + BLOCK_TOKENS);
+        seen.then(|| self.keys(BLOCK_TOKENS))
+    }
+
     /// Of the page with this token of the block.
     #[inline(always)]
     pub(super) fn values(&self, token: usize) -> *const E {

@@ -8,7 +8,7 @@ use crate::cpu::batch::Batch;
 use crate::cpu::gemm::OwnRows;
 use crate::cpu::shards::Shards;
 
-/// A member that has queues of its own has so many of the longest items to do, at least.
+/// With so many of the longest items for each member, they are done with them at about the same time.
 const ITEMS_PER_MEMBER: usize = 4;
 
 /// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head of every shard.
@@ -21,6 +21,8 @@ pub(crate) struct AttentionCut {
     block_rows: usize,
     partial_blocks: usize,
     items: Vec<ItemRows>,
+    /// Items before some of them are split.
+    whole: Vec<ItemRows>,
     /// Of each owner of rows.
     queues: Vec<Range<usize>>,
     folds: Vec<ItemRows>,
@@ -40,8 +42,8 @@ pub(crate) struct ItemRows {
 impl AttentionCut {
     pub(crate) fn new(shards: &Shards, block_rows: usize, partial_blocks: usize) -> Self {
         let &Shards { kv_heads, .. } = shards;
-        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
-        Self { kv_heads, group: shards.group(), block_rows, partial_blocks, items, queues, folds }
+        let (items, whole, queues, folds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { kv_heads, group: shards.group(), block_rows, partial_blocks, items, whole, queues, folds }
     }
 
     pub(crate) fn items(&self) -> &[ItemRows] {
@@ -71,7 +73,7 @@ impl AttentionCut {
                 self.items.push(ItemRows { segment, rows: first..rows_end, blocks, partials: None });
             }
         }
-        if self.items.len() * self.kv_heads < members {
+        if !(self.items.len() * self.kv_heads).is_multiple_of(members) {
             self.split(members);
         }
         // The phase ends when the last item does: where one is much of it, it must not wait until a queue's turn comes.
@@ -83,9 +85,14 @@ impl AttentionCut {
             1 => 0,
             _ => own.owner(batch.segments[item.segment].rows.start + item.rows.start / group),
         };
+        let tokens = |item: &ItemRows| {
+            let visible = batch.segments[item.segment].first_position + item.rows.end.div_ceil(group);
+            visible.min(item.blocks.end * BLOCK_TOKENS) - item.blocks.start * BLOCK_TOKENS
+        };
         // Long ones first.
-        self.items
-            .sort_unstable_by_key(|item| (owner(item), Reverse((item.blocks.len(), item.rows.end, item.blocks.end))));
+        self.items.sort_unstable_by_key(|item| {
+            (owner(item), Reverse((tokens(item), item.rows.end)), item.segment, Reverse(item.blocks.end))
+        });
         self.queues.clear();
         for wanted in 0..queues {
             let first = self.queues.last().map_or(0, |queue| queue.end);
@@ -94,12 +101,13 @@ impl AttentionCut {
         }
     }
 
-    /// Fewer items than members: long decoding sequences are cut along their tokens. Blocks do not depend on each other
-    /// until they are folded, and they are folded in the same order.
+    /// Items that leave some members idle at the end: where they are few, long decoding sequences are cut along their tokens.
+    /// Blocks do not depend on each other until they are folded, and they are folded in the same order.
     fn split(&mut self, members: usize) {
-        let pieces = (2 * members).div_ceil(self.items.len() * self.kv_heads);
+        let pieces = (ITEMS_PER_MEMBER * members).div_ceil(self.items.len() * self.kv_heads);
         let mut used_blocks = 0;
-        for whole in std::mem::take(&mut self.items) {
+        std::mem::swap(&mut self.items, &mut self.whole);
+        for whole in self.whole.drain(..) {
             let blocks = whole.blocks.len();
             let piece = blocks.div_ceil(pieces);
             // Partial results are kept by head, so of one token.
@@ -124,8 +132,8 @@ mod tests {
 
     fn empty() -> AttentionCut {
         let (kv_heads, group, block_rows) = (2, 3, 24);
-        let (items, queues, folds) = (Vec::new(), Vec::new(), Vec::new());
-        AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, queues, folds }
+        let (items, whole, queues, folds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        AttentionCut { kv_heads, group, block_rows, partial_blocks: 16, items, whole, queues, folds }
     }
 
     /// Rows and first position of each segment.
@@ -154,11 +162,29 @@ mod tests {
         assert_eq!(cut(2, &[(0, 10)]), (vec![(0, 6, 0..1), (0, 24, 0..1)], 0));
         // As many items as members: nothing to split.
         assert_eq!(cut(2, &[(1000, 1)]), (vec![(0, 3, 0..4)], 0));
-        // 1001 tokens are 4 blocks; 8 pieces are wanted.
-        assert_eq!(cut(8, &[(1000, 1)]), (vec![(0, 3, 3..4), (0, 3, 2..3), (0, 3, 1..2), (0, 3, 0..1)], 1));
+        // 1001 tokens are 4 blocks; more pieces are wanted, 16 and 6.
+        assert_eq!(cut(8, &[(1000, 1)]), (vec![(0, 3, 2..3), (0, 3, 1..2), (0, 3, 0..1), (0, 3, 3..4)], 1));
+        assert_eq!(cut(3, &[(1000, 1)]), (vec![(0, 3, 2..3), (0, 3, 1..2), (0, 3, 0..1), (0, 3, 3..4)], 1));
+        // Six items for four: two would wait while the others have a second one.
+        assert_eq!(
+            cut(4, &[(300, 1), (100, 1), (500, 1)]),
+            (vec![(0, 3, 0..1), (2, 3, 0..1), (2, 3, 1..2), (1, 3, 0..1), (0, 3, 1..2)], 2)
+        );
+        // Four for four, and enough for everybody; five sequences are cut in two pieces each.
+        assert_eq!(cut(4, &[(300, 1), (500, 1)]), (vec![(1, 3, 0..2), (0, 3, 0..2)], 0));
+        assert_eq!((cut(3, &[(300, 1); 7]).1, cut(3, &[(300, 1); 5]).1), (0, 5));
         // More blocks than partial results: whole.
         assert_eq!(cut(8, &[(5000, 1)]), (vec![(0, 3, 0..20)], 0));
         assert_eq!(cut(64, &[(100, 1), (600, 2)]), (vec![(1, 6, 0..3), (0, 3, 0..1)], 0));
+    }
+
+    #[test]
+    fn buffers_are_kept() {
+        let mut cut = empty();
+        cut.items.reserve(100);
+        cut.whole.reserve(100);
+        cut.cut(&batch([(0..1, 1000)]), 3, &OwnRows::of::<f32>(1, 64, 3, 1));
+        assert!(cut.folds.len() == 1 && cut.items.capacity() >= 100 && cut.whole.capacity() >= 100);
     }
 
     #[test]

@@ -15,7 +15,9 @@ use crate::ComputeError;
 use crate::cpu::arithmetic::Arithmetic;
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, Lanes, load_some};
-use crate::cpu::pairs::{BLOCK_DEPTH, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, tile_index};
+use crate::cpu::pairs::{
+    BLOCK_DEPTH, FEW_ROWS, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, distance, tile_index,
+};
 use crate::cpu::region::Buffer;
 
 const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
@@ -79,11 +81,15 @@ impl<K: TilePages> BlockProducts for K {
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands<K::Opened>, scores: &mut [f32]) {
         let first = block.rows.start / TILE_ROWS * TILE_ROWS;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
-            // Values of this page are needed soon, keys of the next one sooner. Where many rows look at them they are near.
-            if block.rows.end <= TILE_ROWS {
+            let next_keys = (token + PAGE_TOKENS < block.tokens).then(|| block.keys(token + PAGE_TOKENS));
+            let mut b_ahead = 0;
+            if asks_itself::<L, K>(block) {
+                b_ahead = distance(block.keys(token).cast(), next_keys.unwrap_or_else(|| block.values(0)).cast());
+            } else if block.rows.end <= TILE_ROWS {
+                // Values of this page are needed soon, keys of the next one sooner. Where many rows look at them they are near.
                 prefetch::<L, K>(block.values(token), PAGE_TOKENS * block.value_width());
-                if token + PAGE_TOKENS < block.tokens {
-                    prefetch::<L, K>(block.keys(token + PAGE_TOKENS), PAGE_TOKENS * block.value_width());
+                if let Some(keys) = next_keys {
+                    prefetch::<L, K>(keys, PAGE_TOKENS * block.value_width());
                 }
             }
             // Queries and scores hold two tiles of rows, the page 32 columns of `head_dim` k.
@@ -96,6 +102,7 @@ impl<K: TilePages> BlockProducts for K {
                 b: K::keys::<L>(block, token, &mut operands.opened),
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: bf16::index(0, LANES, PAGE_TOKENS),
+                b_ahead,
                 passing: Passing::Right,
                 c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
                 c_stride: BLOCK_TOKENS,
@@ -163,6 +170,12 @@ impl<K: TilePages> BlockProducts for K {
             pages[used - 1] = copy.as_ptr();
         }
         for column in (0..width).step_by(PRODUCT_COLUMNS) {
+            let b_ahead = match block.next_keys() {
+                Some(keys) if asks_itself::<L, K>(block) && column + PRODUCT_COLUMNS >= width => {
+                    distance(pages[used - 1], keys.cast())
+                }
+                _ => 0,
+            };
             // Weights and values hold two tiles of rows, each page one block of k and `width` columns.
             L::call(PagedProduct {
                 product: PairsProduct {
@@ -174,6 +187,7 @@ impl<K: TilePages> BlockProducts for K {
                     b: pages[0],
                     b_pair_stride: pair_stride(width),
                     b_panel_stride: bf16::index(0, LANES, width),
+                    b_ahead,
                     passing: Passing::Right,
                     c: values[first * width + column..].as_mut_ptr(),
                     c_stride: width,
@@ -211,6 +225,13 @@ impl<K: TilePages, const R: usize> WeightsTo for InTiles<'_, K, R> {
         // SAFETY: the caller's promise, and `weigh` has seen the rows.
         unsafe { self.store(row, token, K::weigh(self.opened, self.visible[row], token, weights)) };
     }
+}
+
+/// Whether products ask for the next page themselves, line by line, while they multiply one. Bursts between products would wait
+/// for memory, which then waits for products.
+#[inline(always)]
+fn asks_itself<L: Lanes, K: TilePages>(block: &Block<'_, K>) -> bool {
+    !L::TILES && block.rows.end <= FEW_ROWS && size_of::<K>() == size_of::<bf16>()
 }
 
 #[inline(always)]

@@ -66,29 +66,39 @@ impl Ahead {
 }
 
 #[cfg(test)]
+impl Ahead {
+    /// What so many blocks ask for, some at a time.
+    pub(super) fn lines(mut self, blocks: usize, at_a_time: usize) -> Vec<usize> {
+        let (mut lines, mut done) = (Vec::new(), 0);
+        while self.left > 0 && done < blocks {
+            let some = self.blocks().min(at_a_time).min(blocks - done);
+            let mut asking = super::asking::Asking { far: self.pages, near: std::ptr::null() };
+            for _ in 0..some {
+                lines.extend(asking.lines());
+                asking.step();
+            }
+            self.go_on(some, asking.far);
+            done += some;
+        }
+        if self.left == 0 {
+            // Whatever becomes of nothing is still nothing.
+            self.go_on(3, Pages::new(std::ptr::dangling(), std::ptr::dangling()));
+            assert_eq!((self.pages, self.blocks()), (Pages::NONE, usize::MAX));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::pairs::asking::Asking;
 
     const PAGE_LINES: usize = Pages::BYTES / 64;
     const FIRST_LINES: usize = Pages::BLOCKS * Pages::FIRST_BYTES / 64;
 
-    /// Lines that are asked for by so many blocks at a time, until there are none.
-    fn asked(mut ahead: Ahead, at_a_time: usize) -> Vec<usize> {
-        let mut lines = Vec::new();
-        while ahead.left > 0 {
-            let blocks = ahead.blocks().min(at_a_time);
-            let mut asking = Asking { far: ahead.pages, near: std::ptr::null() };
-            for _ in 0..blocks {
-                lines.extend(asking.lines());
-                asking.step();
-            }
-            ahead.go_on(blocks, asking.far);
-        }
-        // Whatever becomes of nothing is still nothing.
-        ahead.go_on(3, Pages::new(std::ptr::dangling(), std::ptr::dangling()));
-        assert_eq!((ahead.pages, ahead.blocks()), (Pages::NONE, usize::MAX));
-        lines
+    /// All of them.
+    fn asked(ahead: Ahead, at_a_time: usize) -> Vec<usize> {
+        ahead.lines(usize::MAX, at_a_time)
     }
 
     #[test]

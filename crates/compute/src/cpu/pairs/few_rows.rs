@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::product::{PairsProduct, Passing};
+use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
 use crate::cpu::gemm::GemmItem;
@@ -28,6 +28,7 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
             b: room,
             b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
             b_panel_stride: STREAM_BLOCKS * TILE,
+            b_ahead: WEIGHTS_AHEAD,
             passing: Passing::Neither,
             c: sums.as_mut_ptr(),
             c_stride: PRODUCT_PANELS * LANES,

@@ -6,7 +6,7 @@ use super::ahead::Ahead;
 use super::expanding::Expanding;
 use super::meanwhile::Meanwhile;
 use super::passes::{Pass, PassBlocks, Passes, SumsAt};
-use super::product::{PairsProduct, Passing};
+use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
 use crate::cpu::gemm::GemmItem;
@@ -171,6 +171,7 @@ impl PassingRows<'_> {
             b: right.b,
             b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
             b_panel_stride: right.panel_stride,
+            b_ahead: WEIGHTS_AHEAD,
             passing: self.passing,
             c,
             c_stride: PRODUCT_PANELS * LANES,

@@ -18,6 +18,7 @@ use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::tile_reader::TileReader;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::{self, Operands};
+use crate::cpu::weights::Matrix;
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
 #[derive(Clone, Copy)]
@@ -34,6 +35,8 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
+    /// With [few rows](FEW_ROWS), without tiles: what is asked for while B is multiplied lies so far behind each of its lines.
+    pub(crate) b_ahead: isize,
     pub(crate) passing: Passing,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
@@ -52,9 +55,9 @@ pub(crate) enum Passing {
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 
 /// Without tiles so many rows are multiplied with B as it is read: they wait for memory.
-pub(super) const FEW_ROWS: usize = 3;
-/// How far ahead of its use B is asked for.
-const PREFETCH_PAIRS: usize = 24;
+pub(crate) const FEW_ROWS: usize = 3;
+/// How far ahead of its use a panel of weights is asked for.
+pub(super) const WEIGHTS_AHEAD: isize = 24 * Matrix::<bf16>::PAIR_STRIDE as isize;
 
 /// Pointers in a product are good for the shapes it states: whoever makes one says why.
 impl Kernel for PairsProduct {
@@ -79,6 +82,12 @@ impl Kernel for PairsProduct {
     }
 }
 
+/// From one place to another, of which nothing else is known.
+#[inline(always)]
+pub(crate) fn distance(from: *const bf16, to: *const bf16) -> isize {
+    (to.addr() as isize - from.addr() as isize) / size_of::<bf16>() as isize
+}
+
 /// Without tiles.
 struct InVectors(PairsProduct);
 
@@ -93,7 +102,7 @@ impl Kernel for InVectors {
 
 /// A product whose right-hand side lies in pages, each a block of k: block i at `pages[i]` + `offset`.
 pub(crate) struct PagedProduct<'a> {
-    /// Of the first page.
+    /// Of the first page; what is asked for is of the last one, as each one asks for the next.
     pub(crate) product: PairsProduct,
     pub(crate) pages: &'a [*const bf16],
     pub(crate) offset: usize,
@@ -112,7 +121,8 @@ impl Kernel for PagedProduct<'_> {
         for (block, page) in self.pages.iter().enumerate() {
             // SAFETY: A has a block for every page.
             let a = unsafe { product.a.add(block * TILE) };
-            PairsProduct { a, b: page.wrapping_add(self.offset), resume: block > 0, ..product }.run::<L>();
+            let b_ahead = self.pages.get(block + 1).map_or(product.b_ahead, |&next| distance(*page, next));
+            PairsProduct { a, b: page.wrapping_add(self.offset), b_ahead, resume: block > 0, ..product }.run::<L>();
         }
     }
 }
@@ -327,7 +337,7 @@ impl PairsProduct {
                 let a = self.a.add(first / BLOCK_PAIRS * TILE).cast::<u32>();
                 let (mut even, mut odd) = (zeros, zeros);
                 for pair in 0..BLOCK_PAIRS.min(self.pairs - first) {
-                    L::prefetch(b.wrapping_add(PREFETCH_PAIRS * self.b_pair_stride).cast());
+                    L::prefetch(b.wrapping_offset(self.b_ahead).cast());
                     let (columns, odd_columns) = (L::load_bf16_even(b.cast()), L::load_bf16_odd(b.cast()));
                     for r in 0..R {
                         let both = *a.add(r * BLOCK_PAIRS + pair);

@@ -45,6 +45,7 @@ impl<'a> Sums<'a> {
 
     /// The next [`TOGETHER`], if so many are left: enough that they do not wait for each other, few enough to be done while tiles
     /// are multiplied.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
     #[inline(always)]
     pub(super) fn finish_some<L: Lanes>(&mut self) {
         if self.left() < TOGETHER {

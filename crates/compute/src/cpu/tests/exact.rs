@@ -115,7 +115,8 @@ fn however_deep_it_is() {
     }
 }
 
-/// With more threads than KV heads a decoding sequence is split along its tokens, here into up to four blocks of 256.
+/// Where threads would wait for the others, decoding sequences are split along their tokens: one of up to five blocks of 256, then
+/// two.
 #[test]
 fn split_among_threads() {
     for (name, spec, setup) in specs() {
@@ -124,10 +125,14 @@ fn split_among_threads() {
         let results = [1, 5].map(|threads| {
             let mut backend = Setup { threads, ..setup }.backend(Arc::clone(&weights));
             let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64);
-            for count in [250, 500, 255].into_iter().chain([1; 25]) {
+            for count in [250, 500, 255].into_iter().chain([1; 4]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
             }
-            sequence.result(&backend, layers)
+            let mut other = Sequence::new(1, 2, 520, vocab, 64..96);
+            for count in [500].into_iter().chain([1; 20]) {
+                step(&mut backend, &mut [(&mut sequence, 1), (&mut other, count)]);
+            }
+            (sequence.result(&backend, layers), other.result(&backend, layers))
         });
         assert!(results[0] == results[1], "{name}");
     }

@@ -115,3 +115,26 @@ fn however_many_panels_an_item_has() {
         }
     }
 }
+
+#[test]
+fn all_weights_are_asked_for_before_they_are_needed() {
+    const PRODUCTS: usize = 8;
+    // One pass of whole panels, which follow each other; several; slices of deep ones; a lone last panel.
+    for (panels, blocks) in [(6, 18), (5, 24), (6, 64), (7, 64), (6, 128)] {
+        let matrix = Matrix::of_bits(panels, blocks * BLOCK_DEPTH, false, bits);
+        let lines_of = |panel: usize, blocks: Range<usize>| {
+            let first = matrix.panel(panel).wrapping_add(blocks.start * TILE).addr() / 64;
+            first..first + blocks.len() * TILE * size_of::<bf16>() / 64
+        };
+        let passes: Vec<Pass> = Passes::new(0..panels, blocks, PassBlocks::near(blocks)).collect();
+        let mut asked = std::collections::HashSet::new();
+        for (i, pass) in passes.iter().enumerate() {
+            for line in pass.panels.clone().flat_map(|panel| lines_of(panel, pass.blocks.clone())) {
+                // What the second one begins with was to be asked for before the first.
+                assert!(i < 2 || asked.contains(&line), "{panels} panels × {blocks} blocks, pass {i}");
+            }
+            let ahead = ahead(&matrix, passes.get(i + 1), passes.get(i + 2));
+            asked.extend(ahead.lines(PRODUCTS * pass.blocks.len(), pass.blocks.len()));
+        }
+    }
+}
