@@ -4,7 +4,7 @@
 //! are at hand. Both stay in the first-level cache.
 //!
 //! ```text
-//!   columns   [panel][even k, then odd k][16 columns]
+//!   columns   [even k, then odd k][panel][16 columns]      read in this order
 //!   rows      [row][even k, then odd k]
 //! ```
 
@@ -17,10 +17,12 @@ use std::mem::MaybeUninit;
 
 use half::bf16;
 
-use super::{BLOCK_DEPTH, TILE, TILE_ROWS};
+use super::{BLOCK_DEPTH, TILE_ROWS};
 use crate::cpu::lanes::{LANES, Lanes};
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
+/// From the columns of one k to those of the next.
+const K_STRIDE: usize = WIDE_PANELS * LANES;
 /// Panels that share what is widened of the rows: 8 KiB, a quarter of a first-level cache, or half of one that two threads share.
 pub(super) const WIDE_PANELS: usize = 4;
 /// The most rows that share one load of the columns.
@@ -30,7 +32,7 @@ const STRIP_ROWS: usize = 8;
 /// products take a tenth longer.
 #[repr(C, align(4096))]
 pub(super) struct Widened {
-    columns: MaybeUninit<[[f32; TILE]; WIDE_PANELS]>,
+    columns: MaybeUninit<[[[f32; LANES]; WIDE_PANELS]; BLOCK_DEPTH]>,
     rows: MaybeUninit<[[f32; BLOCK_DEPTH]; STRIP_ROWS]>,
 }
 
@@ -56,9 +58,9 @@ impl Widened {
         for pair in 0..pairs {
             // SAFETY: the caller's promise, and a panel's place.
             unsafe {
-                let (from, to) = (from.add(pair * pair_stride).cast(), to.add(panel * TILE + pair * LANES));
+                let (from, to) = (from.add(pair * pair_stride).cast(), to.add(pair * K_STRIDE + panel * LANES));
                 L::load_bf16_even(from).store(to);
-                L::load_bf16_odd(from).store(to.add(TILE / 2));
+                L::load_bf16_odd(from).store(to.add(BLOCK_PAIRS * K_STRIDE));
             }
         }
     }
@@ -90,6 +92,9 @@ impl BlockProduct {
             // SAFETY: the caller's promise.
             row += unsafe {
                 match self.rows - row {
+                    4.. if L::ACCUMULATORS >= 16 && self.panels == WIDE_PANELS => {
+                        self.strip::<L, 4, WIDE_PANELS>(row, widened)
+                    }
                     8.. if L::ACCUMULATORS >= 16 => self.strip::<L, 8, 2>(row, widened),
                     6.. if L::ACCUMULATORS < 16 => self.strip::<L, 6, 1>(row, widened),
                     4.. if L::ACCUMULATORS >= 16 => self.strip::<L, 4, 2>(row, widened),
@@ -124,11 +129,11 @@ impl BlockProduct {
         // SAFETY: the caller's promise.
         unsafe {
             while panel + P <= self.panels {
-                self.products::<L, R, P>((row, panel), x, columns.add(panel * TILE));
+                self.products::<L, R, P>((row, panel), x, columns.add(panel * LANES));
                 panel += P;
             }
             while panel < self.panels {
-                self.products::<L, R, 1>((row, panel), x, columns.add(panel * TILE));
+                self.products::<L, R, 1>((row, panel), x, columns.add(panel * LANES));
                 panel += 1;
             }
         }
@@ -152,7 +157,7 @@ impl BlockProduct {
         // SAFETY: the caller's promise.
         unsafe {
             let even = chains::<L, R, P>(x, columns, self.pairs);
-            let odd = chains::<L, R, P>(x.add(BLOCK_PAIRS), columns.add(TILE / 2), self.pairs);
+            let odd = chains::<L, R, P>(x.add(BLOCK_PAIRS), columns.add(BLOCK_PAIRS * K_STRIDE), self.pairs);
             for r in 0..R {
                 for p in 0..P {
                     let c = self.c.add((row + r) * self.c_stride + (panel + p) * LANES);
@@ -179,7 +184,7 @@ unsafe fn chains<L: Lanes, const R: usize, const P: usize>(
         let mut of_panels = [L::splat(0.0); P];
         for p in 0..P {
             // SAFETY: the caller's promise.
-            of_panels[p] = unsafe { L::load(columns.add(p * TILE + k * LANES)) };
+            of_panels[p] = unsafe { L::load(columns.add(k * K_STRIDE + p * LANES)) };
         }
         for r in 0..R {
             // SAFETY: the caller's promise.
