@@ -272,7 +272,7 @@ impl WeightsOption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProductsOption {
-    /// Float with AMX, and with AVX-512 that has no VNNI; integer on other machines
+    /// Float with AMX; integer on other machines
     #[default]
     Auto,
     /// Weights and activations rounded to bf16

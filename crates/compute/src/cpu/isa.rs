@@ -9,8 +9,6 @@ use super::lanes::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
-use super::quant::has_byte_products;
-#[cfg(target_arch = "x86_64")]
 use super::tiles;
 use crate::ComputeError;
 
@@ -90,18 +88,9 @@ impl Isa {
         false
     }
 
-    /// Whether products of whole numbers are faster than those of floats: not where there are tiles, and not with AVX-512
-    /// before it got instructions for them.
+    /// Whether products of whole numbers are faster than those of floats: all in all, wherever there are no tiles.
     pub(crate) fn prefers_integers(self) -> bool {
-        match self {
-            Self::Portable => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => has_byte_products(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => false,
-        }
+        !self.has_tiles()
     }
 
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].

@@ -17,6 +17,4 @@ pub(crate) use self::cells::{Cells, CodeProducts};
 #[cfg(test)]
 pub(crate) use self::floats::GIVEN_BACK;
 pub(crate) use self::floats::{CellReader, MOST_FROM_CODES, few_rows};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use self::integers::has_byte_products;
 pub(crate) use self::integers::integers;

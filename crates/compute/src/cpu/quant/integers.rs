@@ -63,7 +63,7 @@ pub(super) fn expanded() -> Expanded {
 
 /// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn has_byte_products() -> bool {
+fn has_byte_products() -> bool {
     is_x86_feature_detected!("avx512vnni")
 }
 
@@ -104,13 +104,15 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
             parts: format.parts(),
             #[cfg(target_arch = "x86_64")]
             small_codes: format.has_small_codes(),
+            #[cfg(target_arch = "x86_64")]
+            vnni: has_byte_products(),
             c,
             c_stride: PANELS * LANES,
             resume: first > 0,
         };
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && rows <= avx512::MOST_FROM_CELLS && has_byte_products() {
-            // SAFETY: below lanes of AVX-512, and the machine has VNNI; a whole panel.
+        if L::TABLE_BYTES == 64 && rows <= avx512::MOST_FROM_CELLS {
+            // SAFETY: below lanes of AVX-512; a whole panel.
             unsafe { avx512::from_cells(&product(0, blocks), format, cells) };
             continue;
         }

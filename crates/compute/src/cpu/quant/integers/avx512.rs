@@ -1,4 +1,4 @@
-//! With AVX-512 VNNI: one instruction adds four products of bytes in each of 16 lanes.
+//! With AVX-512: all columns of a panel at a time, with [products of bytes](quads) of its own or those that came before.
 
 #![allow(
     clippy::needless_range_loop,
@@ -7,61 +7,85 @@
 
 mod from_cells;
 mod from_supercells;
+mod quads;
 
 use std::arch::x86_64::*;
 
 pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
+use self::quads::{Pairs, Quads, Vnni, Words};
 use super::super::format::{GROUP, Precision};
 use super::block::{Block, QUAD, QUADS, quad_of};
 use super::product::IntegerProduct;
-use super::rows::{HIGH, STRIP_ROWS, StripBlock};
-
-const HIGH_BITS: u32 = HIGH.ilog2();
+use super::rows::{STRIP_ROWS, StripBlock};
 
 /// All rows of a strip.
 ///
 /// # Safety
-/// Pointers are good for the shapes that the product states, and the machine has AVX-512 with VNNI.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+/// Pointers are good for the shapes that the product states, and the machine has AVX-512, with VNNI if the product says so.
 pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
-        match product.parts {
-            1 => strip_of_parts::<1>(product, cells),
-            _ => strip_of_parts::<2>(product, cells),
+        match product.vnni {
+            true => strip_with_vnni(product, cells),
+            false => strip_before_vnni(product, cells),
         }
     }
 }
 
 /// # Safety
-/// As above, with so many parts.
-#[inline]
+/// Pointers are good, and the machine has the instructions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn strip_of_parts<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn strip_with_vnni(product: &IntegerProduct, cells: &[Block]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.parts {
+            1 => strip_of::<Vnni, 1>(product, cells),
+            _ => strip_of::<Vnni, 2>(product, cells),
+        }
+    }
+}
+
+/// # Safety
+/// Pointers are good, and the machine has the instructions.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn strip_before_vnni(product: &IntegerProduct, cells: &[Block]) {
+    // SAFETY: the caller's promise; codes of parts are small.
+    unsafe {
+        match (product.parts, product.small_codes) {
+            (1, false) => strip_of::<Pairs, 1>(product, cells),
+            (1, true) => strip_of::<Words, 1>(product, cells),
+            _ => strip_of::<Words, 2>(product, cells),
+        }
+    }
+}
+
+/// # Safety
+/// Pointers are good, a block has so many parts, and the machine has the instructions of `Q`.
+#[inline(always)]
+unsafe fn strip_of<Q: Quads, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
-            1 => rows::<1, PARTS>(product, cells),
-            2 => rows::<2, PARTS>(product, cells),
-            3 => rows::<3, PARTS>(product, cells),
-            4 => rows::<4, PARTS>(product, cells),
-            5 => rows::<5, PARTS>(product, cells),
-            _ => rows::<STRIP_ROWS, PARTS>(product, cells),
+            1 => rows::<Q, 1, PARTS>(product, cells),
+            2 => rows::<Q, 2, PARTS>(product, cells),
+            3 => rows::<Q, 3, PARTS>(product, cells),
+            4 => rows::<Q, 4, PARTS>(product, cells),
+            5 => rows::<Q, 5, PARTS>(product, cells),
+            _ => rows::<Q, STRIP_ROWS, PARTS>(product, cells),
         }
     }
 }
 
 /// # Safety
 /// As above, with `R` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+#[inline(always)]
+unsafe fn rows<Q: Quads, const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
         for (left, cell) in product.left().iter().zip(cells) {
             for part in 0..PARTS {
-                let mut dots = Dots::<R>::zero();
+                let mut dots = Dots::<Q, R>::zero();
                 for i in 0..QUADS / PARTS {
                     let quad = quad_of(PARTS, part, i);
                     dots.add(left, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
@@ -88,19 +112,19 @@ unsafe fn four(left: &StripBlock, row: usize, byte: usize, quad: usize) -> __m51
     }
 }
 
-/// Sums of a block's products.
-struct Dots<const R: usize> {
-    high: [__m512i; R],
-    low: [__m512i; R],
+/// Sums of a part's products.
+struct Dots<Q, const R: usize> {
+    high: [Q; R],
+    low: [Q; R],
 }
 
-impl<const R: usize> Dots<R> {
+impl<Q: Quads, const R: usize> Dots<Q, R> {
     /// # Safety
-    /// The machine has AVX-512.
+    /// The machine has the instructions.
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: the caller's promise.
-        let zero = unsafe { _mm512_setzero_si512() };
+        let zero = unsafe { Q::zero() };
         Self { high: [zero; R], low: [zero; R] }
     }
 
@@ -111,8 +135,8 @@ impl<const R: usize> Dots<R> {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, four(left, row, 0, quad));
-                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, four(left, row, 1, quad));
+                self.high[row] = self.high[row].add(codes, four(left, row, 0, quad));
+                self.low[row] = self.low[row].add(codes, four(left, row, 1, quad));
             }
         }
     }
@@ -132,8 +156,8 @@ impl<const R: usize> Dots<R> {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                let dot = _mm512_add_epi32(_mm512_slli_epi32::<HIGH_BITS>(self.high[row]), self.low[row]);
-                let dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(left.units[row]));
+                let dot = _mm512_cvtepi32_ps(Q::dot(self.high[row], self.low[row]));
+                let dot = _mm512_mul_ps(dot, _mm512_set1_ps(left.units[row]));
                 sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
                 sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(left.sums[which][row]), sums[row]);
             }
@@ -141,14 +165,14 @@ impl<const R: usize> Dots<R> {
     }
 
     /// # Safety
-    /// The machine has AVX-512.
+    /// The machine has the instructions.
     #[inline(always)]
     unsafe fn plus(mut self, other: &Self) -> Self {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = _mm512_add_epi32(self.high[row], other.high[row]);
-                self.low[row] = _mm512_add_epi32(self.low[row], other.low[row]);
+                self.high[row] = self.high[row].plus(other.high[row]);
+                self.low[row] = self.low[row].plus(other.low[row]);
             }
         }
         self
@@ -183,8 +207,7 @@ unsafe fn end<const R: usize>(product: &IntegerProduct, sums: &[__m512; R]) {
 
 /// # Safety
 /// So many scales are readable.
-#[inline]
-#[target_feature(enable = "avx512f")]
+#[inline(always)]
 unsafe fn sixteen(precision: Precision, scales: *const u8) -> __m512 {
     // SAFETY: the caller's promise.
     unsafe {

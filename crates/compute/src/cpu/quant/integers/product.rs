@@ -3,7 +3,7 @@
 use super::block::{Block, QUAD, QUADS, quad_of};
 use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, StripBlock};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512, has_byte_products};
+use super::{avx2, avx512};
 use crate::cpu::lanes::{LANES, Lanes};
 
 /// C\[rows × 16\] = left · (scale · codes + minimum), or C += when it goes on where an earlier slice of k has ended.
@@ -20,6 +20,9 @@ pub(super) struct IntegerProduct {
     /// Products of a part's codes fit into 16 bits.
     #[cfg(target_arch = "x86_64")]
     pub(super) small_codes: bool,
+    /// Whether bytes are multiplied by instructions of their own: only where the machine has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) vnni: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     pub(super) resume: bool,
@@ -37,7 +40,7 @@ impl IntegerProduct {
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 match L::TABLE_BYTES {
-                    64 if has_byte_products() => {
+                    64 => {
                         avx512::strip(&strip, cells);
                         continue;
                     }

@@ -194,7 +194,8 @@ fn defined(row: &[(f64, Vec<i64>)], parts: &[Part]) -> f32 {
     sum
 }
 
-/// One product of two slices, and, where the machine has byte products, of few rows straight from the cells.
+/// One product of two slices, and, with AVX-512, of few rows straight from the cells; with instructions for products of bytes
+/// where the machine has them, and without.
 struct Products<'a> {
     rows: usize,
     left: &'a [bf16],
@@ -215,7 +216,6 @@ impl Kernel for Products<'_> {
             // SAFETY: an existing block.
             unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, block) };
         }
-        let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
         let product = |slice: std::ops::Range<usize>, c: &mut Vec<f32>| IntegerProduct {
             rows: self.rows,
             blocks: slice.len(),
@@ -224,20 +224,35 @@ impl Kernel for Products<'_> {
             parts: self.format.parts(),
             #[cfg(target_arch = "x86_64")]
             small_codes: self.format.has_small_codes(),
+            #[cfg(target_arch = "x86_64")]
+            vnni: false,
             c: c.as_mut_ptr(),
             c_stride: LANES,
             resume: slice.start > 0,
         };
+        let untouched = || vec![7.0; (MAX_ROWS + 1) * LANES];
+        let mut c = untouched();
         product(0..5, &mut c).run::<L>(&expanded[..5]);
         product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
+        let mut routes = vec![c];
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && has_byte_products() && self.rows <= avx512::MOST_FROM_CELLS {
-            let mut few = vec![7.0; c.len()];
-            // SAFETY: the machine has the instructions; a whole panel.
-            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut few), self.format, self.cells.as_ptr()) };
-            return vec![c, few];
+        if L::TABLE_BYTES == 64 {
+            if has_byte_products() {
+                let mut c = untouched();
+                IntegerProduct { vnni: true, ..product(0..BLOCKS, &mut c) }.run::<L>(&expanded);
+                routes.push(c);
+            }
+            for vnni in [false, true].into_iter().take(1 + usize::from(has_byte_products())) {
+                if self.rows <= avx512::MOST_FROM_CELLS {
+                    let mut c = untouched();
+                    let few = IntegerProduct { vnni, ..product(0..BLOCKS, &mut c) };
+                    // SAFETY: the machine has the instructions; a whole panel.
+                    unsafe { avx512::from_cells(&few, self.format, self.cells.as_ptr()) };
+                    routes.push(c);
+                }
+            }
         }
-        vec![c]
+        routes
     }
 }
 

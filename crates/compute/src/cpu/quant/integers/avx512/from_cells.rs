@@ -8,7 +8,9 @@ use super::super::block::{QUAD_BYTES, QUADS};
 use super::super::cell::IntegerGroups;
 use super::super::format::IntegerFormat;
 use super::super::product::IntegerProduct;
+use super::super::supercell::IntegerSuperblocks;
 use super::from_supercells::rows_from_supercells;
+use super::quads::{Pairs, Quads, Vnni, Words};
 use super::{Dots, begin, end, sixteen};
 
 /// So many rows.
@@ -17,29 +19,78 @@ pub(in super::super) const MOST_FROM_CELLS: usize = 2;
 /// Straight from the cells of a panel.
 ///
 /// # Safety
-/// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512 with VNNI.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+/// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512, with VNNI
+/// if the product says so.
 pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
-    use IntegerFormat::{Groups, Superblocks};
     // SAFETY: the caller's promise.
     unsafe {
-        match (format, product.rows) {
-            (Groups(groups), 1) => rows_from_cells::<1>(product, groups, cells),
-            (Groups(groups), _) => rows_from_cells::<MOST_FROM_CELLS>(product, groups, cells),
-            (Superblocks(superblocks), 1) => rows_from_supercells::<1>(product, superblocks, cells),
-            (Superblocks(superblocks), _) => rows_from_supercells::<MOST_FROM_CELLS>(product, superblocks, cells),
+        match product.vnni {
+            true => with_vnni(product, format, cells),
+            false => before_vnni(product, format, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above; the machine has the instructions.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn with_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match format {
+            IntegerFormat::Groups(groups) => from_groups::<Vnni>(product, groups, cells),
+            IntegerFormat::Superblocks(superblocks) => from_superblocks::<Vnni>(product, superblocks, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above; the machine has the instructions.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn before_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+    // SAFETY: the caller's promise; codes of superblocks are small.
+    unsafe {
+        match format {
+            IntegerFormat::Groups(groups) if product.small_codes => from_groups::<Words>(product, groups, cells),
+            IntegerFormat::Groups(groups) => from_groups::<Pairs>(product, groups, cells),
+            IntegerFormat::Superblocks(superblocks) => from_superblocks::<Words>(product, superblocks, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above, with the instructions of `Q`.
+#[inline(always)]
+unsafe fn from_groups<Q: Quads>(product: &IntegerProduct, groups: IntegerGroups, cells: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.rows {
+            1 => rows_from_cells::<Q, 1>(product, groups, cells),
+            _ => rows_from_cells::<Q, MOST_FROM_CELLS>(product, groups, cells),
+        }
+    }
+}
+
+/// # Safety
+/// As above, with the instructions of `Q`.
+#[inline(always)]
+unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: IntegerSuperblocks, cells: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match product.rows {
+            1 => rows_from_supercells::<Q, 1>(product, superblocks, cells),
+            _ => rows_from_supercells::<Q, MOST_FROM_CELLS>(product, superblocks, cells),
         }
     }
 }
 
 /// # Safety
 /// As above, with `R` rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
-    let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
+#[inline(always)]
+unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
+        let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
         let mut sums = begin::<R>(product);
         for (block, left) in product.left().iter().enumerate() {
             let cell = cells.add(block * format.cell_bytes());
@@ -48,7 +99,7 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
             }
             let bytes = |at: usize| _mm512_loadu_si512(cell.add(at * QUAD_BYTES).cast());
             // Chains of even and of odd quads: one row alone would wait for its own sums.
-            let (mut even, mut odd) = (Dots::<R>::zero(), Dots::<R>::zero());
+            let (mut even, mut odd) = (Dots::<Q, R>::zero(), Dots::<Q, R>::zero());
             match format.width() {
                 CodeWidth::Four => {
                     for two in 0..QUADS / 2 {
@@ -88,8 +139,7 @@ unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Inte
 ///
 /// # Safety
 /// A whole cell is readable, and the machine has AVX-512.
-#[inline]
-#[target_feature(enable = "avx512f")]
+#[inline(always)]
 unsafe fn scales(format: IntegerGroups, cell: *const u8) -> (__m512, __m512) {
     let IntegerGroups(format_of_cell) = format;
     // SAFETY: behind the codes are the scales, and behind them the minima.
