@@ -3,7 +3,7 @@
 
     python3 scripts/plot_performance.py
 
-The figures are those of docs/performance.md ("Beside other servers"): change both together.
+The figures are those of docs/performance.md ("Beside other servers"), in its tables and under the picture: change all together.
 """
 from html import escape
 from pathlib import Path

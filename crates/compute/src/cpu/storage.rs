@@ -56,7 +56,7 @@ impl WeightForm {
 /// How quantized weights are multiplied. Results differ in their last bits, and numerics ids with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
-    /// Of whole numbers where that is faster: mostly without AMX.
+    /// Of whole numbers wherever there is no AMX.
     #[default]
     Auto,
     /// Rows and weights are rounded to bf16, but for logits.

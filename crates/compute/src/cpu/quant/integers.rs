@@ -95,7 +95,7 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
         assert!(place < PANELS && sums.len() >= (rows - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();
         let whole = &buffers.whole;
-        // All blocks of all strips were rounded just now; sums have all rows.
+        // All blocks of all strips were rounded just now; sums have all rows; VNNI is used where it is found.
         let product = |first: usize, count: usize| IntegerProduct {
             rows,
             blocks: count,

@@ -210,7 +210,7 @@ fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     let (float, integer) = (id(Setup::PLAIN), id(Setup::INTEGER));
     assert_ne!(float, integer);
     assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
-    let expected = if Isa::best().prefers_integers() { integer } else { float };
+    let expected = if Isa::best().has_tiles() { float } else { integer };
     for isa in Isa::available() {
         assert_eq!(id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN }), expected, "{isa}");
     }

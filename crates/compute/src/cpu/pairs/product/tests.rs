@@ -61,6 +61,58 @@ fn check(rows: usize, panels: usize, pairs: usize, width: usize) {
     }
 }
 
+/// Columns of a few panels, widened, and a block of rows.
+struct WideBlock<'a> {
+    product: BlockProduct,
+    b: &'a [bf16],
+    width: usize,
+}
+
+impl Kernel for WideBlock<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let mut widened = Widened::new();
+        for panel in 0..self.product.panels {
+            let b = self.b[bf16::index(0, panel * LANES, self.width)..].as_ptr();
+            // SAFETY: all of B's pairs; rows and sums are the test's.
+            unsafe { widened.put_columns::<L>(panel, b, pair_stride(self.width), self.product.pairs) };
+        }
+        // SAFETY: as above.
+        unsafe { self.product.run::<L>(&mut widened) };
+    }
+}
+
+#[test]
+fn rows_meet_a_block_of_up_to_four_panels() {
+    const ROWS: usize = TILE_ROWS + 1;
+    let a: Vec<bf16> = (0..2 * TILE).map(|i| value(i * 3)).collect();
+    for (panels, pairs, begins) in
+        (1..=4).flat_map(|n| [(n, 5, false), (n, BLOCK_PAIRS, false), (n, BLOCK_PAIRS, true)])
+    {
+        let (width, c_stride) = (panels * LANES, (panels + 1) * LANES);
+        let b: Vec<bf16> = (0..BLOCK_DEPTH * width).map(|i| value(i + 77)).collect();
+        let start: Vec<f32> = (0..(ROWS + 1) * c_stride).map(|i| value(i * 3 + 1).to_f32()).collect();
+        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| (1..=ROWS).map(move |rows| (isa, rows))) {
+            let mut c = start.clone();
+            let (a_tile_stride, at) = (TILE, c.as_mut_ptr());
+            let product = BlockProduct { rows, panels, pairs, a: a.as_ptr(), a_tile_stride, c: at, c_stride, begins };
+            isa.run(WideBlock { product, b: &b, width });
+            for (i, got) in c.iter().enumerate() {
+                let (row, column) = (i / c_stride, i % c_stride);
+                let expected = if row < rows && column < width {
+                    let (a, b) = (|k| a[tile_index(row, k, 1)], |k| b[bf16::index(k, column, width)]);
+                    definition(if begins { 0.0 } else { start[i] }, pairs, a, b)
+                } else {
+                    start[i]
+                };
+                assert_eq!(got.to_bits(), expected.to_bits(), "{isa} {rows}×{panels}×{pairs} at ({row}, {column})");
+            }
+        }
+    }
+}
+
 struct Streamed<'a>(PairsProduct, *mut bf16, TileReader<'a>);
 
 impl Kernel for Streamed<'_> {

@@ -1,4 +1,4 @@
-//! With AVX-512: all columns of a panel at a time, with [products of bytes](quads) of its own or those that came before.
+//! With AVX-512: all columns of a panel at a time, by [products of bytes](quads) with VNNI, or before it.
 
 #![allow(
     clippy::needless_range_loop,

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use baton_model::Dtype;
 use half::bf16;
 
@@ -216,40 +218,36 @@ impl Kernel for Products<'_> {
             // SAFETY: an existing block.
             unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, block) };
         }
-        let product = |slice: std::ops::Range<usize>, c: &mut Vec<f32>| IntegerProduct {
-            rows: self.rows,
-            blocks: slice.len(),
-            left: whole.blocks_from(slice.start),
-            left_stride: BLOCKS,
-            parts: self.format.parts(),
-            #[cfg(target_arch = "x86_64")]
-            small_codes: self.format.has_small_codes(),
-            #[cfg(target_arch = "x86_64")]
-            vnni: false,
-            c: c.as_mut_ptr(),
-            c_stride: LANES,
-            resume: slice.start > 0,
-        };
-        let untouched = || vec![7.0; (MAX_ROWS + 1) * LANES];
-        let mut c = untouched();
-        product(0..5, &mut c).run::<L>(&expanded[..5]);
-        product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
-        let mut routes = vec![c];
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 {
-            if has_byte_products() {
-                let mut c = untouched();
-                IntegerProduct { vnni: true, ..product(0..BLOCKS, &mut c) }.run::<L>(&expanded);
+        let with_vnni = L::TABLE_BYTES == 64 && has_byte_products();
+        #[cfg(not(target_arch = "x86_64"))]
+        let with_vnni = false;
+        let mut routes = Vec::new();
+        for _vnni in [false, true].into_iter().take(1 + usize::from(with_vnni)) {
+            let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
+                rows: self.rows,
+                blocks: slice.len(),
+                left: whole.blocks_from(slice.start),
+                left_stride: BLOCKS,
+                parts: self.format.parts(),
+                #[cfg(target_arch = "x86_64")]
+                small_codes: self.format.has_small_codes(),
+                #[cfg(target_arch = "x86_64")]
+                vnni: _vnni,
+                c: c.as_mut_ptr(),
+                c_stride: LANES,
+                resume: slice.start > 0,
+            };
+            let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
+            product(0..5, &mut c).run::<L>(&expanded[..5]);
+            product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
+            routes.push(c);
+            #[cfg(target_arch = "x86_64")]
+            if L::TABLE_BYTES == 64 && self.rows <= avx512::MOST_FROM_CELLS {
+                let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
+                // SAFETY: the machine has the instructions; a whole panel.
+                unsafe { avx512::from_cells(&product(0..BLOCKS, &mut c), self.format, self.cells.as_ptr()) };
                 routes.push(c);
-            }
-            for vnni in [false, true].into_iter().take(1 + usize::from(has_byte_products())) {
-                if self.rows <= avx512::MOST_FROM_CELLS {
-                    let mut c = untouched();
-                    let few = IntegerProduct { vnni, ..product(0..BLOCKS, &mut c) };
-                    // SAFETY: the machine has the instructions; a whole panel.
-                    unsafe { avx512::from_cells(&few, self.format, self.cells.as_ptr()) };
-                    routes.push(c);
-                }
             }
         }
         routes
@@ -318,7 +316,7 @@ fn what_is_no_number_reaches_its_row_alone() {
     let cells = cells_of(dtype, format, &file);
     for isa in Isa::available() {
         let got = isa.run(Products { rows, left: &left, format, cells: &cells });
-        for (i, sum) in got[0][..rows * LANES].iter().enumerate() {
+        for (i, sum) in got.iter().flat_map(|route| route[..rows * LANES].iter().enumerate()) {
             assert_eq!(sum.is_nan(), i / LANES == 3, "{isa}: ({}, {})", i / LANES, i % LANES);
         }
     }
