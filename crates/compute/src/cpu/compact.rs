@@ -28,7 +28,7 @@ use crate::ComputeError;
 /// Of one tile.
 const SIGNIFICAND_BYTES: usize = TILE;
 const CODE_BYTES: usize = TILE / 2;
-const TILE_BYTES: usize = SIGNIFICAND_BYTES + CODE_BYTES;
+pub(crate) const TILE_BYTES: usize = SIGNIFICAND_BYTES + CODE_BYTES;
 
 /// Panels that are read side by side.
 const PAIR: usize = 2;
@@ -80,8 +80,12 @@ impl Compact {
 
     fn tile(&self, panel: usize, block: usize) -> *const u8 {
         assert!(panel < self.panels.len() && block <= self.blocks);
-        // SAFETY: inside of the matrix, or behind its last tile.
-        unsafe { self.memory.as_ptr().add(self.offset + (panel * self.blocks + block) * TILE_BYTES) }
+        self.place(panel, block)
+    }
+
+    /// Where a tile lies, or would lie behind the last one.
+    pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
+        self.memory.as_ptr().wrapping_add(self.offset + (panel * self.blocks + block) * TILE_BYTES)
     }
 
     /// Tiles of one panel or two, beginning with this block.
@@ -96,7 +100,7 @@ impl Compact {
             Some(PanelReader { next: self.tile(panel, block), tables, exceptions: &exceptions[passed..] })
         };
         let second = if panels.len() == PAIR { of(panels.start + 1) } else { None };
-        Reader { block, blocks: self.blocks, panels: [of(panels.start), second] }
+        Reader { block, blocks: self.blocks, asks: true, panels: [of(panels.start), second] }
     }
 }
 
@@ -105,6 +109,8 @@ impl Compact {
 pub(crate) struct Reader<'a> {
     block: usize,
     blocks: usize,
+    /// For tiles that are still far.
+    asks: bool,
     panels: [Option<PanelReader<'a>>; PAIR],
 }
 
@@ -117,6 +123,11 @@ struct PanelReader<'a> {
 }
 
 impl Reader<'_> {
+    /// Somebody else asks for what it will read.
+    pub(crate) fn without_asking(self) -> Self {
+        Self { asks: false, ..self }
+    }
+
     pub(crate) fn block(&self) -> usize {
         self.block
     }
@@ -139,8 +150,10 @@ impl Reader<'_> {
         let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
         for (which, panel) in self.panels.iter_mut().enumerate() {
             let Some(panel) = panel else { continue };
-            for line in (0..TILE_BYTES).step_by(LINE) {
-                L::prefetch(panel.next.wrapping_add(ahead + line));
+            if self.asks {
+                for line in (0..TILE_BYTES).step_by(LINE) {
+                    L::prefetch(panel.next.wrapping_add(ahead + line));
+                }
             }
             // SAFETY: a tile of the matrix; the caller's promise; an exception's place is below `end`.
             unsafe {

@@ -14,6 +14,14 @@ pub(crate) enum TileReader<'a> {
 }
 
 impl TileReader<'_> {
+    /// Somebody else asks for what it will read.
+    pub(crate) fn without_asking(self) -> Self {
+        match self {
+            Self::Compact(reader) => Self::Compact(reader.without_asking()),
+            Self::Cells(reader) => Self::Cells(reader.without_asking()),
+        }
+    }
+
     pub(crate) fn block(&self) -> usize {
         match self {
             Self::Compact(reader) => reader.block(),

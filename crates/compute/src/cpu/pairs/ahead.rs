@@ -1,10 +1,8 @@
 //! What comes next is asked for while blocks are multiplied.
 
-use half::bf16;
-
 use super::asking::Pages;
 
-/// Weights that the next pass meets, in one run of memory or two.
+/// Weights that the next pass meets, or that are expanded for the one behind it, in one run of memory or two.
 pub(super) struct Ahead {
     pub(super) pages: Pages,
     /// Blocks until all has been asked for.
@@ -22,16 +20,15 @@ impl Ahead {
     }
 
     /// So many bytes from `first` on and, if there is a second place, from there on. Whoever asks next begins at `then`.
-    pub(super) fn new(first: *const bf16, second: Option<*const bf16>, bytes: usize, then: *const bf16) -> Self {
+    pub(super) fn new(first: *const u8, second: Option<*const u8>, bytes: usize, then: *const u8) -> Self {
         let pages = bytes.div_ceil(Pages::BYTES).max(1);
         let run = pages * Pages::BLOCKS;
         let (runs, turns) = match second {
-            Some(second) => (2, [second.cast(), then.cast()]),
-            None => (1, [then.cast(); 2]),
+            Some(second) => (2, [second, then]),
+            None => (1, [then; 2]),
         };
-        let page: *const u8 = first.cast();
         let mut ahead = Self {
-            pages: Pages::new(page, page.wrapping_add(Pages::BYTES)),
+            pages: Pages::new(first, first.wrapping_add(Pages::BYTES)),
             left: runs * run,
             before_turn: run - Pages::BLOCKS,
             run,
@@ -39,6 +36,11 @@ impl Ahead {
         };
         ahead.go_on(0, ahead.pages);
         ahead
+    }
+
+    /// So many blocks until all has been asked for.
+    pub(super) fn left(&self) -> usize {
+        self.left
     }
 
     /// So many blocks can follow each other without anybody's [help](Self::go_on).
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_line_is_asked_for_once() {
-        let place = |page: usize| std::ptr::without_provenance::<bf16>(page * Pages::BYTES);
+        let place = |page: usize| std::ptr::without_provenance::<u8>(page * Pages::BYTES);
         // Pages of 100 to 103, 200 to 203 and 300; and so on.
         for (second, pages, then) in [(Some(200), 4, 300), (None, 9, 109), (Some(150), 1, 120), (None, 1, 7)] {
             for at_a_time in [1, 3, 16, 100] {

@@ -30,6 +30,12 @@ impl<'a> Expanding<'a> {
         Some(Self { reader, to, blocks: pass.blocks.clone(), turns: Turns::within(blocks, pass.blocks.len()) })
     }
 
+    /// All of it has been asked for [before](super::ahead), little by little: readers ask for much at a time, and rows that pass by
+    /// meanwhile have to wait for that.
+    pub(super) fn without_asking(self) -> Self {
+        Self { reader: self.reader.without_asking(), ..self }
+    }
+
     /// The next block, if there is one.
     #[inline(always)]
     pub(super) fn expand<L: Lanes>(&mut self) {

@@ -31,6 +31,8 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let (mut now, mut next) = (passes.next(), passes.next());
     let mut meanwhile = Meanwhile::new(item);
     let mut half = 0;
+    // Whether all that the next pass is expanded from has been asked for.
+    let mut are_near = false;
     if let Some(pass) = &now {
         // SAFETY: the first half is free.
         meanwhile.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len()), 0) };
@@ -45,9 +47,17 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
             let (to, within) = (packed.expanded(half, next.blocks.len()), rows.steps::<L>(&pass));
             // SAFETY: this pass reads the other half.
-            meanwhile.expanding = unsafe { Expanding::new(next, matrix, to, within) };
+            let expanding = unsafe { Expanding::new(next, matrix, to, within) };
+            meanwhile.expanding = if are_near { expanding.map(Expanding::without_asking) } else { expanding };
         }
-        meanwhile.ahead = ahead(matrix, next.as_ref(), after_next.as_ref());
+        if matrix.is_plain() {
+            meanwhile.ahead = ahead(matrix, next.as_ref(), after_next.as_ref());
+        } else {
+            // The next one is being expanded already.
+            let ahead = ahead(matrix, after_next.as_ref(), passes.clone().next().as_ref());
+            are_near = ahead.left() <= rows.steps::<L>(&pass);
+            meanwhile.ahead = if are_near { ahead } else { Ahead::nothing() };
+        }
         match pass.sums {
             SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut meanwhile),
             SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut meanwhile),
@@ -57,18 +67,18 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     meanwhile.finish_all::<L>();
 }
 
-/// Both panels of the next pass. They follow each other, if all of their blocks are a pass.
-fn ahead(matrix: &Matrix<bf16>, next: Option<&Pass>, after_next: Option<&Pass>) -> Ahead {
-    let Some(next) = next.filter(|_| matrix.is_plain()) else { return Ahead::nothing() };
-    let place = |panel: usize, block: usize| matrix.panel(panel).wrapping_add(block * TILE);
-    let then = after_next.map_or(place(matrix.panels(), 0), |pass| place(pass.panels.start, pass.blocks.start));
-    let (first, block) = (next.panels.start, next.blocks.start);
-    let panel_bytes = next.blocks.len() * TILE * size_of::<bf16>();
-    let are_whole = next.blocks.len() * BLOCK_DEPTH >= matrix.depth();
-    if are_whole || next.panels.len() < PRODUCT_PANELS {
-        return Ahead::new(place(first, block), None, next.panels.len() * panel_bytes, then);
+/// Both panels of a pass, before its turn comes. They follow each other, if all of their blocks are a pass.
+fn ahead(matrix: &Matrix<bf16>, pass: Option<&Pass>, then: Option<&Pass>) -> Ahead {
+    let Some(pass) = pass else { return Ahead::nothing() };
+    let then = then.map_or((matrix.panels(), 0), |pass| (pass.panels.start, pass.blocks.start));
+    let then = matrix.place(then.0, then.1);
+    let (first, block) = (pass.panels.start, pass.blocks.start);
+    let panel_bytes = pass.blocks.len() * matrix.block_bytes(first);
+    let are_whole = pass.blocks.len() * BLOCK_DEPTH >= matrix.depth();
+    if are_whole || pass.panels.len() < PRODUCT_PANELS {
+        return Ahead::new(matrix.place(first, block), None, pass.panels.len() * panel_bytes, then);
     }
-    Ahead::new(place(first, block), Some(place(first + 1, block)), panel_bytes, then)
+    Ahead::new(matrix.place(first, block), Some(matrix.place(first + 1, block)), panel_bytes, then)
 }
 
 /// Tiles of a pass: blocks of a panel follow each other.

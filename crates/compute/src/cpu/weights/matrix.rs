@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ComputeError;
 use crate::cpu::chunks::Chunks;
-use crate::cpu::compact::{Compact, Exponents};
+use crate::cpu::compact::{self, Compact, Exponents};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
 use crate::cpu::pairs::TILE;
@@ -61,6 +61,24 @@ impl<E: Element> Matrix<E> {
             (Some(cells), _) => Some(TileReader::Cells(cells.reader(panels, block))),
             (None, Some(compact)) => Some(TileReader::Compact(compact.reader(panels, block))),
             (None, None) => None,
+        }
+    }
+
+    /// Where a block of a panel lies, whatever it is kept as, or what comes behind the last panel.
+    pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.place(panel, block),
+            (None, Some(compact)) => compact.place(panel, block),
+            (None, None) => self.panel(panel).wrapping_add(block * TILE).cast(),
+        }
+    }
+
+    /// Of memory, in a panel.
+    pub(crate) fn block_bytes(&self, panel: usize) -> usize {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.block_bytes(panel),
+            (None, Some(_)) => compact::TILE_BYTES,
+            (None, None) => TILE * size_of::<E>(),
         }
     }
 

@@ -120,21 +120,28 @@ fn however_many_panels_an_item_has() {
 fn all_weights_are_asked_for_before_they_are_needed() {
     const PRODUCTS: usize = 8;
     // One pass of whole panels, which follow each other; several; slices of deep ones; a lone last panel.
-    for (panels, blocks) in [(6, 18), (5, 24), (6, 64), (7, 64), (6, 128)] {
-        let matrix = Matrix::of_bits(panels, blocks * BLOCK_DEPTH, false, bits);
+    let shapes = [(6, 18), (5, 24), (6, 64), (7, 64), (6, 128)];
+    for ((panels, blocks), compact) in shapes.into_iter().flat_map(|shape| [(shape, false), (shape, true)]) {
+        let matrix = Matrix::of_bits(panels, blocks * BLOCK_DEPTH, compact, bits);
         let lines_of = |panel: usize, blocks: Range<usize>| {
-            let first = matrix.panel(panel).wrapping_add(blocks.start * TILE).addr() / 64;
-            first..first + blocks.len() * TILE * size_of::<bf16>() / 64
+            let first = matrix.place(panel, blocks.start).addr() / 64;
+            first..first + blocks.len() * matrix.block_bytes(panel) / 64
         };
+        // What has to be expanded is needed a pass earlier.
+        let early = usize::from(compact);
         let passes: Vec<Pass> = Passes::new(0..panels, blocks, PassBlocks::near(blocks)).collect();
         let mut asked = std::collections::HashSet::new();
         for (i, pass) in passes.iter().enumerate() {
-            for line in pass.panels.clone().flat_map(|panel| lines_of(panel, pass.blocks.clone())) {
-                // What the second one begins with was to be asked for before the first.
-                assert!(i < 2 || asked.contains(&line), "{panels} panels × {blocks} blocks, pass {i}");
+            if let Some(pass) = passes.get(i + early) {
+                for line in pass.panels.clone().flat_map(|panel| lines_of(panel, pass.blocks.clone())) {
+                    // What the second one begins with was to be asked for before the first.
+                    assert!(i < 2 || asked.contains(&line), "{panels} panels × {blocks} blocks, pass {i}, {compact}");
+                }
             }
-            let ahead = ahead(&matrix, passes.get(i + 1), passes.get(i + 2));
-            asked.extend(ahead.lines(PRODUCTS * pass.blocks.len(), pass.blocks.len()));
+            let ahead = ahead(&matrix, passes.get(i + 1 + early), passes.get(i + 2 + early));
+            let steps = PRODUCTS * pass.blocks.len();
+            assert!(!compact || pass.panels.len() < PRODUCT_PANELS || ahead.left() <= steps);
+            asked.extend(ahead.lines(steps, pass.blocks.len()));
         }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct CellReader<'a> {
     ahead: usize,
     /// Blocks of panels in between.
     between: usize,
+    asks: bool,
     panels: [Option<(FloatFormat, *const u8)>; 2],
     cells: PhantomData<&'a [u8]>,
 }
@@ -31,7 +32,12 @@ impl CellReader<'_> {
     ) -> Self {
         let ahead = panels[0].map_or(0, |(format, _)| PREFETCH_BYTES / format.block_bytes());
         let between = if panels[1].is_some() { blocks.end } else { 0 };
-        Self { blocks, ahead, between, panels, cells: PhantomData }
+        Self { blocks, ahead, between, asks: true, panels, cells: PhantomData }
+    }
+
+    /// Somebody else asks for what it will read.
+    pub(crate) fn without_asking(self) -> Self {
+        Self { asks: false, ..self }
     }
 
     pub(crate) fn block(&self) -> usize {
@@ -55,7 +61,9 @@ impl CellReader<'_> {
         let after = if after < self.blocks.end { after } else { after + self.between };
         for (which, panel) in self.panels.iter().enumerate() {
             let &Some((format, cells)) = panel else { continue };
-            format.prefetch::<L>(cells, after);
+            if self.asks {
+                format.prefetch::<L>(cells, after);
+            }
             // SAFETY: the caller's promise; panels have the block.
             let to = unsafe { to.add(which * panel_stride) };
             L::call(Expand { format, cells, block, to });
