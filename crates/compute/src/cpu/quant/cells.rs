@@ -67,11 +67,6 @@ impl Kept {
         }
     }
 
-    /// What a block takes of a cell, or all of it.
-    fn block_bytes(self) -> usize {
-        self.cell_bytes() * GROUP / self.depth()
-    }
-
     /// Begins a cache line, as long as all panels do.
     fn panel_bytes(self, depth: usize) -> usize {
         (depth / self.depth() * self.cell_bytes()).next_multiple_of(64)
@@ -139,17 +134,17 @@ impl Cells {
         unsafe { CellReader::new([self.floats(panels.start), second], block..self.blocks) }
     }
 
-    /// Where a block lies, or what a panel behind the last one would begin with.
+    /// Where a block of codes for products of floats lies; behind the last panel, where that ends.
     pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
-        match self.panels.get(panel).map(|place| place.kept) {
-            Some(kept) => self.cells(panel).wrapping_add(block * kept.block_bytes()),
-            None => self.memory.as_ptr().wrapping_add(self.panels.first().map_or(0, |first| first.offset) + self.bytes),
+        match (self.panels.get(panel), self.panels.first()) {
+            (Some(_), _) => self.cells(panel).wrapping_add(block * self.block_bytes(panel)),
+            (None, first) => self.memory.as_ptr().wrapping_add(first.map_or(0, |first| first.offset) + self.bytes),
         }
     }
 
-    /// Of a panel, about.
+    /// What such a block takes, about.
     pub(crate) fn block_bytes(&self, panel: usize) -> usize {
-        self.panels.get(panel).map_or(0, |place| place.kept.block_bytes())
+        self.floats(panel).map_or(0, |(format, _)| format.block_bytes())
     }
 
     fn cells(&self, panel: usize) -> *const u8 {

@@ -126,7 +126,7 @@ impl FloatFormat {
 
     /// What a block takes of a cell, or all of it.
     #[inline(always)]
-    pub(super) fn block_bytes(self) -> usize {
+    pub(in crate::cpu::quant) fn block_bytes(self) -> usize {
         self.cell_bytes() * GROUP / self.depth()
     }
 

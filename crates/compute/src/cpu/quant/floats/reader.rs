@@ -18,6 +18,7 @@ pub(crate) struct CellReader<'a> {
     ahead: usize,
     /// Blocks of panels in between.
     between: usize,
+    /// For blocks that are still far.
     asks: bool,
     panels: [Option<(FloatFormat, *const u8)>; 2],
     cells: PhantomData<&'a [u8]>,
