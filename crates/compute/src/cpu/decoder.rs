@@ -174,9 +174,9 @@ impl<K: BlockProducts> Decode for Decoder<K> {
 
     fn numerics(&self) -> String {
         let products = match self.weights.code_products() {
-            Some(CodeProducts::Integers) => "-int14-v2",
+            Some(CodeProducts::Integers) => "-int14-v3",
             // Says what products of whole numbers are, too: logits are such.
-            Some(CodeProducts::Floats) => "-codes-v1",
+            Some(CodeProducts::Floats) => "-codes-v2",
             None => "",
         };
         format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)

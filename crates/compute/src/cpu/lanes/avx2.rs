@@ -192,6 +192,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn largest_magnitude(self, b: Self) -> u32 {
+        avx2!({
+            let bits = |x: __m256| _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(i32::MAX));
+            let (low, high) = (_mm256_max_epu32(bits(self.0), bits(b.0)), _mm256_max_epu32(bits(self.1), bits(b.1)));
+            largest_word(_mm256_max_epu32(low, high))
+        })
+    }
+
+    #[inline(always)]
     fn prefetch(p: *const u8) {
         avx2!(_mm_prefetch::<_MM_HINT_T0>(p.cast()));
     }
@@ -242,6 +251,15 @@ pub(super) fn largest(x: __m256) -> f32 {
         let four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
         let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
         _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    })
+}
+
+#[inline(always)]
+pub(super) fn largest_word(x: __m256i) -> u32 {
+    avx2!({
+        let four = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+        let two = _mm_max_epu32(four, _mm_shuffle_epi32::<0b_11_10_11_10>(four));
+        _mm_cvtsi128_si32(_mm_max_epu32(two, _mm_shuffle_epi32::<1>(two))) as u32
     })
 }
 

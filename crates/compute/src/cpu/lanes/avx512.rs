@@ -60,6 +60,17 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
+    unsafe fn load_pairs(p: *const f32) -> (Self, Self) {
+        // SAFETY: the caller's promise.
+        avx512!({
+            let (first, second) = (_mm512_loadu_ps(p), _mm512_loadu_ps(p.add(LANES)));
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+            (Self(_mm512_permutex2var_ps(first, even, second)), Self(_mm512_permutex2var_ps(first, odd, second)))
+        })
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(p: *const i8) -> Self {
         Self(avx512!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))))
     }
@@ -183,6 +194,15 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     #[inline(always)]
     fn largest(self) -> f32 {
         avx512!(avx2::largest(_mm256_max_ps(self.low(), self.high())))
+    }
+
+    #[inline(always)]
+    fn largest_magnitude(self, b: Self) -> u32 {
+        avx512!({
+            let bits = |x: __m512| _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(i32::MAX));
+            let both = _mm512_max_epu32(bits(self.0), bits(b.0));
+            avx2::largest_word(_mm256_max_epu32(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64::<1>(both)))
+        })
     }
 
     #[inline(always)]

@@ -4,13 +4,17 @@ use std::ops::Range;
 
 use super::floats::MOST_FROM_CODES;
 use super::format::GROUP;
-use super::integers::{self, Expanded, WholeRows};
+use super::integers::{self, Expanded, STRIP_ROWS, StripBlock, WholeRows};
+#[cfg(target_arch = "x86_64")]
+use super::integers::{Columns, FloatStrip};
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
 use crate::cpu::region::Floats;
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
+/// Many rows of whole numbers pass by so many.
+pub(super) const WIDE_PANELS: usize = 4;
 
 pub(crate) struct QuantBuffers {
     /// `[row][panel][column]` of the panels that are being computed.
@@ -18,19 +22,27 @@ pub(crate) struct QuantBuffers {
     /// `[block][row][even k, then odd k]` of few rows.
     pub(super) widened: Floats,
     widened_rows: Option<Range<usize>>,
-    pub(super) whole: WholeRows,
+    pub(super) whole: WholeRows<StripBlock>,
     pub(super) expanded_cells: Expanded,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) float_rows: WholeRows<FloatStrip>,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) columns: Box<Columns>,
 }
 
 impl QuantBuffers {
     /// For items of up to `rows` rows.
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
         Ok(Self {
-            sums: Floats::new(rows * PANELS * LANES)?,
+            sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * WIDE_PANELS * LANES)?,
             widened: Floats::new(MOST_FROM_CODES * max_depth.next_multiple_of(GROUP))?,
             widened_rows: None,
             whole: WholeRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
+            #[cfg(target_arch = "x86_64")]
+            float_rows: WholeRows::new(rows, max_depth)?,
+            #[cfg(target_arch = "x86_64")]
+            columns: Box::new(Columns::ZERO),
         })
     }
 
@@ -38,6 +50,8 @@ impl QuantBuffers {
     pub(crate) fn clear(&mut self) {
         self.widened_rows = None;
         self.whole.clear();
+        #[cfg(target_arch = "x86_64")]
+        self.float_rows.clear();
     }
 
     /// Whether these rows are still to be widened in this phase; from now on they are not.

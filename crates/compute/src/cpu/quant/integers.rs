@@ -27,6 +27,8 @@ mod avx2;
 mod avx512;
 mod block;
 mod cell;
+#[cfg(target_arch = "x86_64")]
+mod exact_floats;
 mod format;
 mod product;
 mod rows;
@@ -39,9 +41,12 @@ use std::ops::Range;
 use half::bf16;
 
 use self::block::Block;
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::exact_floats::{Columns, FloatStrip};
 pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
-pub(super) use self::rows::WholeRows;
+use self::rows::Strip;
+pub(super) use self::rows::{STRIP_ROWS, StripBlock, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::{Cells, CodeProducts};
 use crate::cpu::gemm::GemmItem;
@@ -71,17 +76,29 @@ fn has_byte_products() -> bool {
 #[inline(always)]
 pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffers: &mut QuantBuffers) {
     assert_eq!(cells.products(), Some(CodeProducts::Integers));
-    match &item.gemm.x {
-        Rows::Normed(normed) => buffers.whole.round_normed::<L>(&item.rows, normed, cells.blocks()),
-        // SAFETY: written in an earlier phase; items begin at whole tiles.
-        Rows::Waiting(waiting) => unsafe {
-            buffers.whole.round::<L>(&item.rows, waiting.at_row(item.rows.start), cells.blocks());
-        },
+    #[cfg(target_arch = "x86_64")]
+    if L::TABLE_BYTES == 64
+        && !has_byte_products()
+        && item.rows.len() >= exact_floats::LEAST_ROWS
+        && let Some(parts) = exact_floats::parts(cells, item.panels.clone())
+    {
+        round::<L, _>(item, cells.blocks(), &mut buffers.float_rows);
+        return exact_floats::multiply::<L>(item, cells, parts, buffers);
     }
+    round::<L, _>(item, cells.blocks(), &mut buffers.whole);
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
         multiply::<L>(cells, panels.clone(), item.rows.len(), buffers);
         item.finish::<L>(item.rows.clone(), panels, buffers.sums.as_slice(), PANELS * LANES);
+    }
+}
+
+#[inline(always)]
+fn round<L: Lanes, S: Strip>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows<S>) {
+    match &item.gemm.x {
+        Rows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
+        // SAFETY: written in an earlier phase; items begin at whole tiles.
+        Rows::Waiting(waiting) => unsafe { to.round::<L>(&item.rows, waiting.at_row(item.rows.start), blocks) },
     }
 }
 
@@ -99,7 +116,7 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
         let product = |first: usize, count: usize| IntegerProduct {
             rows,
             blocks: count,
-            left: whole.blocks_from(first),
+            left: whole.strips()[first..].as_ptr(),
             left_stride: blocks,
             parts: format.parts(),
             #[cfg(target_arch = "x86_64")]
@@ -121,7 +138,7 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
             let count = slice_blocks.min(blocks - first);
             for block in 0..count {
                 // SAFETY: an existing block.
-                unsafe { format.expand::<L>(cells, first + block, &mut buffers.expanded_cells[block]) };
+                unsafe { format.expand::<L>(cells, first + block, PREFETCH_BYTES, &mut buffers.expanded_cells[block]) };
             }
             product(first, count).run::<L>(&buffers.expanded_cells[..count]);
         }

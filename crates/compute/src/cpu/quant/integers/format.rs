@@ -7,7 +7,6 @@ use super::super::format::CodeWidth;
 use super::super::format::{Format, GROUP};
 use super::super::group::Group;
 use super::super::superblock::{SUPER_BLOCKS, SUPER_DEPTH, Superblock, Superblocks};
-use super::PREFETCH_BYTES;
 use super::block::Block;
 use super::cell::IntegerGroups;
 use super::supercell::IntegerSuperblocks;
@@ -75,19 +74,25 @@ impl IntegerFormat {
         }
     }
 
-    /// A block of a panel that begins at `cells`.
+    /// What 32 k take, about.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn block_bytes(self) -> usize {
+        self.cell_bytes() * GROUP / self.depth()
+    }
+
+    /// A block of a panel that begins at `cells`; what lies so many bytes ahead of it is asked for.
     ///
     /// # Safety
     /// The panel has it.
     #[inline(always)]
-    pub(super) unsafe fn expand<L: Lanes>(self, cells: *const u8, block: usize, to: &mut Block) {
+    pub(super) unsafe fn expand<L: Lanes>(self, cells: *const u8, block: usize, ahead: usize, to: &mut Block) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 Self::Groups(groups) => {
                     let cell = cells.add(block * groups.cell_bytes());
                     for line in (0..groups.cell_bytes()).step_by(64) {
-                        L::prefetch(cell.wrapping_add(PREFETCH_BYTES + line));
+                        L::prefetch(cell.wrapping_add(ahead + line));
                     }
                     groups.expand::<L>(cell, to);
                 }
@@ -96,7 +101,7 @@ impl IntegerFormat {
                         (cells.add(block / SUPER_BLOCKS * superblocks.cell_bytes()), block % SUPER_BLOCKS);
                     let eighth = superblocks.cell_bytes() / SUPER_BLOCKS;
                     for line in (0..eighth).step_by(64) {
-                        L::prefetch(cell.wrapping_add(PREFETCH_BYTES + block * eighth + line));
+                        L::prefetch(cell.wrapping_add(ahead + block * eighth + line));
                     }
                     superblocks.expand::<L>(cell, block, to);
                 }

@@ -1,8 +1,4 @@
-//! Rows as whole numbers that share a power of two, 32 by 32.
-//!
-//! ```text
-//!   [strip of rows][block of 32 k]   what a product of both reads
-//! ```
+//! Rows as whole numbers that share a power of two, 32 by 32, in strips of rows that are multiplied at a time.
 
 use std::ops::Range;
 
@@ -11,12 +7,12 @@ use half::bf16;
 use super::super::format::GROUP;
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
-use crate::cpu::pairs::{blocks_apart, tile_index};
+use crate::cpu::pairs::{TILE_ROWS, blocks_apart, tile_index};
 use crate::cpu::region::{Buffer, Floats, Number};
 use crate::cpu::rows::Normed;
 
 /// Rows that are multiplied at a time: so many have their sums in registers.
-pub(super) const STRIP_ROWS: usize = 6;
+pub(crate) const STRIP_ROWS: usize = 6;
 /// Of one row's numbers in a block.
 pub(super) const ROW_BYTES: usize = 2 * GROUP;
 /// Bits behind the leading one of a block's largest value.
@@ -24,9 +20,18 @@ const FRACTION_BITS: u32 = 12;
 /// A high byte counts so much.
 pub(super) const HIGH: i32 = 128;
 const EXPONENT_BIAS: u32 = 127;
-const INFINITE: u32 = 0x7f80_0000;
+/// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products may become infinite on its way.
+const TOO_LARGE: u32 = (112 + EXPONENT_BIAS) << 23;
 
-/// 32 k of a strip's rows.
+/// 32 k of a strip's rows, as some kernel reads them.
+pub(crate) trait Strip: Number {
+    /// How many strips are multiplied with one block before the next, where there are so many of so many blocks.
+    fn group(strips: usize, blocks: usize) -> usize;
+
+    fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>);
+}
+
+/// For products of bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct StripBlock {
@@ -41,15 +46,38 @@ pub(crate) struct StripBlock {
 // SAFETY: any bits are an integer or a float.
 unsafe impl Number for StripBlock {}
 
-/// Of one item, kept from panel to panel.
-pub(crate) struct WholeRows {
-    strips: Buffer<StripBlock>,
+impl Strip for StripBlock {
+    fn group(_strips: usize, _blocks: usize) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>) {
+        for (half, q) in [numbers.even, numbers.odd].into_iter().enumerate() {
+            let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
+            // SAFETY: half of the numbers fill 16 bytes, high and low.
+            unsafe {
+                let to = self.bytes[row].as_mut_ptr().add(half * LANES);
+                high.store_i8(to);
+                high.fma(L::splat(-HIGH as f32), q).store_i8(to.add(GROUP));
+            }
+        }
+        self.units[row] = numbers.unit;
+        for (to, sum) in self.sums.iter_mut().zip(numbers.sums) {
+            to[row] = sum;
+        }
+    }
+}
+
+/// Of one item, kept from panel to panel: `[group of strips][block of 32 k][strip]`.
+pub(crate) struct WholeRows<S> {
+    strips: Buffer<S>,
     /// One, normed.
     row: Floats,
     rounded: Option<Range<usize>>,
 }
 
-impl WholeRows {
+impl<S: Strip> WholeRows<S> {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let strips = Buffer::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP))?;
         Ok(Self { strips, row: Floats::new(max_depth.next_multiple_of(GROUP))?, rounded: None })
@@ -60,9 +88,9 @@ impl WholeRows {
         self.rounded = None;
     }
 
-    /// From some block on.
-    pub(super) fn blocks_from(&self, block: usize) -> *const StripBlock {
-        self.strips.as_slice()[block..].as_ptr()
+    /// In their places.
+    pub(super) fn strips(&self) -> &[S] {
+        self.strips.as_slice()
     }
 
     /// Rows that wait as bf16. Those that are rounded already are not rounded again.
@@ -74,11 +102,20 @@ impl WholeRows {
         if !self.must_round(rows) {
             return;
         }
-        for row in 0..rows.len() {
+        for tile in (0..rows.len()).step_by(TILE_ROWS) {
+            let of_tile = tile..rows.len().min(tile + TILE_ROWS);
+            let mut at = [(0, 0); TILE_ROWS];
+            for row in of_tile.clone() {
+                at[row - tile] = places::<S>(row, rows.len(), blocks);
+            }
             for block in 0..blocks {
-                // SAFETY: the caller's promise; 32 k of a row are side by side.
-                let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
-                self.put::<L>(row, block, blocks, Values::of_bf16(values));
+                for row in of_tile.clone() {
+                    // SAFETY: the caller's promise; 32 k of a row are side by side.
+                    let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
+                    let (first, stride) = at[row - tile];
+                    let to = &mut self.strips.as_mut_slice()[first + block * stride];
+                    to.put::<L>(row % STRIP_ROWS, &round(Values::of_bf16(values)));
+                }
             }
         }
     }
@@ -96,9 +133,11 @@ impl WholeRows {
                 // SAFETY: 16 columns of a row that fits.
                 unsafe { x.store(values.add(column)) };
             });
+            let (first, stride) = places::<S>(row, rows.len(), blocks);
             for block in 0..blocks {
                 let values = Values::of_f32(&self.row.as_slice().as_chunks().0[block]);
-                self.put::<L>(row, block, blocks, values);
+                let to = &mut self.strips.as_mut_slice()[first + block * stride];
+                to.put::<L>(row % STRIP_ROWS, &round(values));
             }
         }
     }
@@ -107,17 +146,14 @@ impl WholeRows {
     fn must_round(&mut self, rows: &Range<usize>) -> bool {
         self.rounded.replace(rows.clone()).as_ref() != Some(rows)
     }
+}
 
-    #[inline(always)]
-    fn put<L: Lanes>(&mut self, row: usize, block: usize, blocks: usize, values: Values<L>) {
-        let to = &mut self.strips.as_mut_slice()[row / STRIP_ROWS * blocks + block];
-        let row = row % STRIP_ROWS;
-        let (unit, sums) = round::<L>(values, &mut to.bytes[row]);
-        to.units[row] = unit;
-        for (to, sum) in to.sums.iter_mut().zip(sums) {
-            to[row] = sum;
-        }
-    }
+/// Of a row's first block, and how far they are apart, where there are so many rows.
+fn places<S: Strip>(row: usize, rows: usize, blocks: usize) -> (usize, usize) {
+    let (strip, strips) = (row / STRIP_ROWS, rows.div_ceil(STRIP_ROWS));
+    let group = S::group(strips, blocks);
+    let first = strip / group * group;
+    (first * blocks + strip - first, group.min(strips - first))
 }
 
 /// 32 of a row.
@@ -131,69 +167,47 @@ pub(super) struct Values<L> {
 impl<L: Lanes> Values<L> {
     #[inline(always)]
     pub(super) fn of_bf16(values: &[bf16; GROUP]) -> Self {
-        let mut largest = 0;
-        for value in values {
-            largest = largest.max(value.to_bits() & 0x7fff);
-        }
         let pairs = values.as_ptr().cast();
         // SAFETY: 16 pairs.
         let (even, odd) = unsafe { (L::load_bf16_even(pairs), L::load_bf16_odd(pairs)) };
-        Self { largest: u32::from(largest) << 16, even, odd }
+        Self { largest: even.largest_magnitude(odd), even, odd }
     }
 
     #[inline(always)]
     pub(super) fn of_f32(values: &[f32; GROUP]) -> Self {
-        let (mut largest, mut even, mut odd) = (0, [0.0; LANES], [0.0; LANES]);
-        for i in 0..LANES {
-            (even[i], odd[i]) = (values[2 * i], values[2 * i + 1]);
-        }
-        for i in 0..LANES {
-            largest = largest.max(even[i].to_bits() & 0x7fff_ffff).max(odd[i].to_bits() & 0x7fff_ffff);
-        }
-        // SAFETY: sixteen of each.
-        let (even, odd) = unsafe { (L::load(even.as_ptr()), L::load(odd.as_ptr())) };
-        Self { largest, even, odd }
+        // SAFETY: 16 pairs.
+        let (even, odd) = unsafe { L::load_pairs(values.as_ptr()) };
+        Self { largest: even.largest_magnitude(odd), even, odd }
     }
 }
 
-/// What the numbers are multiples of, and the sums of all, of the first 16 and of the last 16. A value that is infinite or no
-/// number makes all of these no number; where no value is 2⁻¹¹⁴ or more, all count as zeros.
+/// 32 of a row, rounded.
+pub(crate) struct Whole<L> {
+    pub(super) even: L,
+    pub(super) odd: L,
+    /// What they are multiples of.
+    pub(super) unit: f32,
+    /// What all, the first 16 and the last 16 add up to.
+    pub(super) sums: [f32; 3],
+}
+
+/// A value that is too large or no number makes the unit and sums no number; where no value is 2⁻¹¹⁴ or more, all count as zeros.
 #[inline(always)]
-pub(super) fn round<L: Lanes>(values: Values<L>, bytes: &mut [i8; ROW_BYTES]) -> (f32, [f32; 3]) {
+pub(super) fn round<L: Lanes>(values: Values<L>) -> Whole<L> {
     let Values { largest, even, odd } = values;
     let exponent = largest >> 23;
-    if largest >= INFINITE || exponent <= FRACTION_BITS {
-        *bytes = [0; ROW_BYTES];
-        let unit = if largest >= INFINITE { f32::NAN } else { 0.0 };
-        return (unit, [unit; 3]);
+    if largest >= TOO_LARGE || exponent <= FRACTION_BITS {
+        let unit = if largest >= TOO_LARGE { f32::NAN } else { 0.0 };
+        return Whole { even: L::splat(0.0), odd: L::splat(0.0), unit, sums: [unit; 3] };
     }
     let power = |biased: u32| f32::from_bits(biased << 23);
     let unit = power(exponent - FRACTION_BITS);
     let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
-    // SAFETY: half of the values fill 16 bytes, high and low.
-    let sum = unsafe {
-        let to = bytes.as_mut_ptr();
-        put_half(even.mul(units_per_one), to).add(put_half(odd.mul(units_per_one), to.add(LANES)))
-    };
+    let (even, odd) = (whole(even.mul(units_per_one)), whole(odd.mul(units_per_one)));
     // Whole numbers below 2²⁴, so the order of the sum does not matter.
+    let sum = even.add(odd);
     let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
-    (unit, [all * unit, first * unit, (all - first) * unit])
-}
-
-/// 16 of the values become whole numbers, which are returned: their high bytes, and [`GROUP`] behind them their low ones.
-///
-/// # Safety
-/// Both are writable.
-#[inline(always)]
-unsafe fn put_half<L: Lanes>(units: L, to: *mut i8) -> L {
-    let q = whole(units);
-    let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
-    // SAFETY: the caller's promise.
-    unsafe {
-        high.store_i8(to);
-        high.fma(L::splat(-HIGH as f32), q).store_i8(to.add(GROUP));
-    }
-    q
+    Whole { even, odd, unit, sums: [all * unit, first * unit, (all - first) * unit] }
 }
 
 #[inline(always)]

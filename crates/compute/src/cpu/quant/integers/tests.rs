@@ -9,9 +9,13 @@ use super::super::superblock::Superblock;
 use super::block::Block;
 use super::format::IntegerFormat;
 use super::product::IntegerProduct;
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, Values, WholeRows, round};
+use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, Strip, StripBlock, Values, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
-use super::{avx512, has_byte_products};
+use super::{
+    avx512,
+    exact_floats::{Columns, FloatStrip, GroupProduct, ROW_STRIDE, groups},
+    has_byte_products,
+};
 use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::tile_index;
@@ -47,12 +51,13 @@ impl Kernel for Round<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
-        let mut bytes = [7; ROW_BYTES];
+        let mut strip = StripBlock { bytes: [[7; _]; _], units: [7.0; _], sums: [[7.0; _]; _] };
         let values = match self {
             Self::Bf16(values) => Values::<L>::of_bf16(values),
             Self::F32(values) => Values::of_f32(values),
         };
-        (round::<L>(values, &mut bytes), bytes)
+        strip.put(1, &round(values));
+        ((strip.units[1], strip.sums.map(|sums| sums[1])), strip.bytes[1])
     }
 }
 
@@ -64,7 +69,7 @@ fn rows_become_multiples_of_a_power_of_two() {
             // As large as a block's largest value can be, compared with its power of two, and halfway between two numbers.
             0 => values[..4].copy_from_slice(&[1.992_187_5, -1.992_187_5, 1.5 / 4096.0, -2.5 / 4096.0]),
             1 => values = [-1.0; GROUP],
-            2 => values[3] = bf16::MAX.to_f32(),
+            2 => values[3] = 2_f32.powi(112).next_down(),
             3 => values = values.map(|x| bf16::from_f32(x * 1e-33).to_f32()),
             // No bf16: the largest of all becomes its power of two.
             4 => values[..3].copy_from_slice(&[2_f32.next_down(), -2_f32.next_down(), 1.0 / 3.0]),
@@ -101,7 +106,7 @@ fn what_is_no_number_stays_none_and_what_is_next_to_nothing_is_zero() {
             let halves = isa.run(Round::Bf16(&values.map(bf16::from_f32)));
             (isa.run(Round::F32(&values)), halves)
         };
-        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, -(2_f32.powi(112))] {
             let mut values = [1.0; GROUP];
             values[17] = wrong;
             for ((unit, sums), bytes) in <[_; 2]>::from(both(values)) {
@@ -210,13 +215,13 @@ impl Kernel for Products<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Vec<Vec<f32>> {
-        let mut whole = WholeRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
+        let mut whole = WholeRows::<StripBlock>::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];
         for (number, block) in expanded.iter_mut().enumerate() {
             // SAFETY: an existing block.
-            unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, block) };
+            unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, 0, block) };
         }
         #[cfg(target_arch = "x86_64")]
         let with_vnni = L::TABLE_BYTES == 64 && has_byte_products();
@@ -227,7 +232,7 @@ impl Kernel for Products<'_> {
             let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
                 rows: self.rows,
                 blocks: slice.len(),
-                left: whole.blocks_from(slice.start),
+                left: whole.strips()[slice.start..].as_ptr(),
                 left_stride: BLOCKS,
                 parts: self.format.parts(),
                 #[cfg(target_arch = "x86_64")]
@@ -250,7 +255,35 @@ impl Kernel for Products<'_> {
                 routes.push(c);
             }
         }
+        #[cfg(target_arch = "x86_64")]
+        if L::TABLE_BYTES == 64 && self.format.has_small_codes() {
+            routes.push(self.as_floats::<L>());
+        }
         routes
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Products<'_> {
+    /// As the third panel of four.
+    #[inline(always)]
+    fn as_floats<L: Lanes>(&self) -> Vec<f32> {
+        let blocks = self.cells.len() / self.format.block_bytes();
+        let mut whole = WholeRows::<FloatStrip>::new(self.rows, blocks * GROUP).unwrap();
+        // SAFETY: all blocks of whole tiles of rows.
+        unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), blocks) };
+        let mut c = vec![7.0; (MAX_ROWS.max(self.rows) + 1) * LANES];
+        for (rows, strips) in groups(whole.strips(), self.rows, blocks) {
+            let panels = [None, None, Some((self.format, self.cells.as_ptr())), None];
+            let product = GroupProduct { strips, blocks, parts: self.format.parts(), panels };
+            let mut sums = vec![7.0; strips.len() / blocks * STRIP_ROWS * ROW_STRIDE];
+            // SAFETY: a whole panel; so many strips of sums; these are lanes of AVX-512.
+            unsafe { product.run::<L>(&mut Columns::ZERO, &mut Block::ZERO, sums.as_mut_ptr()) };
+            for (row, sums) in rows.zip(sums.chunks(ROW_STRIDE)) {
+                c[row * LANES..][..LANES].copy_from_slice(&sums[2 * LANES..][..LANES]);
+            }
+        }
+        c
     }
 }
 
@@ -291,6 +324,48 @@ fn every_route_gives_what_is_defined() {
                         let place = format!("{rows} rows at ({row}, {column}), route {route}");
                         assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: {place}");
                     }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct AsFloats<'a>(Products<'a>);
+
+#[cfg(target_arch = "x86_64")]
+impl Kernel for AsFloats<'_> {
+    type Output = Option<Vec<f32>>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Option<Vec<f32>> {
+        (L::TABLE_BYTES == 64).then(|| self.0.as_floats::<L>())
+    }
+}
+
+/// So many that they do not all stay near while panels pass by.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn rows_in_several_groups() {
+    const ROWS: usize = 311;
+    assert!(FloatStrip::group(ROWS.div_ceil(STRIP_ROWS), BLOCKS) * STRIP_ROWS < ROWS);
+    let left: Vec<bf16> = (0..ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
+    for dtype in [Dtype::Q4_1, Dtype::Q6K] {
+        let format = IntegerFormat::of(dtype).unwrap();
+        let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
+        let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
+        let cells = cells_of(dtype, format, &file);
+        for isa in Isa::available() {
+            let products = Products { rows: ROWS, left: &left, format, cells: &cells };
+            let Some(got) = isa.run(AsFloats(products)) else { continue };
+            for row in 0..ROWS {
+                let values = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
+                let of_row: Vec<_> = (0..BLOCKS)
+                    .map(|block| defined_row(&values(block).map(|at| left[at].to_f32()).collect::<Vec<_>>()))
+                    .collect();
+                for (column, parts) in columns.iter().enumerate() {
+                    let (got, expected) = (got[row * LANES + column], defined(&of_row, parts));
+                    assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: ({row}, {column})");
                 }
             }
         }
