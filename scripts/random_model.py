@@ -20,6 +20,7 @@ VOCAB = 32000
 CONTEXT = 8192
 ROPE_THETA = 500_000.0
 NORM_EPS = 1e-5
+KINDS = ["bf16", "q8_0", "q4_1"]
 
 
 @dataclass
@@ -109,7 +110,7 @@ def tokenizer() -> dict:
 def write_gguf(shape: Shape, path: Path, kind: str) -> None:
     import gguf
 
-    types = {"bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0}
+    types = {name: gguf.GGMLQuantizationType[name.upper()] for name in KINDS}
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
     writer.add_context_length(CONTEXT)
@@ -154,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("out", type=Path, help="a directory; GGUF files go beside it")
-    parser.add_argument("--gguf", nargs="*", choices=["bf16", "q8_0"], default=[])
+    parser.add_argument("--gguf", nargs="*", choices=KINDS, default=[])
     options = parser.parse_args()
     shape = SHAPES[options.shape]
     options.out.mkdir(parents=True, exist_ok=True)

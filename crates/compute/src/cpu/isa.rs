@@ -88,8 +88,7 @@ impl Isa {
         false
     }
 
-    /// Whether products of whole numbers are faster than those of floats: wherever there are no tiles, but for prompts with
-    /// AVX-512 before VNNI, which gains more with answers.
+    /// Whether products of whole numbers are faster than those of floats.
     pub(crate) fn prefers_integers(self) -> bool {
         !self.has_tiles()
     }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::floats::MOST_FROM_CODES;
 use super::format::GROUP;
-use super::integers::{self, Expanded, STRIP_ROWS, StripBlock, WholeRows};
+use super::integers::{self, ByteStrip, Expanded, STRIP_ROWS, WholeRows};
 #[cfg(target_arch = "x86_64")]
-use super::integers::{Columns, FloatStrip};
+use super::integers::{FloatStrip, WideBlock};
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
 use crate::cpu::region::Floats;
@@ -22,12 +22,12 @@ pub(crate) struct QuantBuffers {
     /// `[block][row][even k, then odd k]` of few rows.
     pub(super) widened: Floats,
     widened_rows: Option<Range<usize>>,
-    pub(super) whole: WholeRows<StripBlock>,
+    pub(super) whole: WholeRows<ByteStrip>,
     pub(super) expanded_cells: Expanded,
     #[cfg(target_arch = "x86_64")]
     pub(super) float_rows: WholeRows<FloatStrip>,
     #[cfg(target_arch = "x86_64")]
-    pub(super) columns: Box<Columns>,
+    pub(super) wide_block: Box<WideBlock>,
 }
 
 impl QuantBuffers {
@@ -42,7 +42,7 @@ impl QuantBuffers {
             #[cfg(target_arch = "x86_64")]
             float_rows: WholeRows::new(rows, max_depth)?,
             #[cfg(target_arch = "x86_64")]
-            columns: Box::new(Columns::ZERO),
+            wide_block: Box::new(WideBlock::ZERO),
         })
     }
 

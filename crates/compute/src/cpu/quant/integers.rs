@@ -18,8 +18,8 @@
 //!
 //! Eight bits would do with half the products, but cost the most likely token at one position in thirty (docs/exactness.md).
 //!
-//! `q` lies in memory as two bytes, 128 · high + low, both in -64..=64: two products of bytes fit into 16 bits even with codes
-//! of eight.
+//! For products of bytes `q` lies in memory as two of them, 128 · high + low, both in -64..=64: two products fit into 16 bits even
+//! with codes of eight. Many rows before VNNI are [multiplied in f32](exact_floats) instead.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -42,11 +42,11 @@ use half::bf16;
 
 use self::block::Block;
 #[cfg(target_arch = "x86_64")]
-pub(super) use self::exact_floats::{Columns, FloatStrip};
+pub(super) use self::exact_floats::{FloatStrip, WideBlock};
 pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
 use self::rows::Strip;
-pub(super) use self::rows::{STRIP_ROWS, StripBlock, WholeRows};
+pub(super) use self::rows::{ByteStrip, STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::{Cells, CodeProducts};
 use crate::cpu::gemm::GemmItem;
@@ -69,8 +69,16 @@ pub(super) fn expanded() -> Expanded {
 /// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
 #[cfg(target_arch = "x86_64")]
 fn has_byte_products() -> bool {
+    #[cfg(test)]
+    if WITHOUT_VNNI.load(std::sync::atomic::Ordering::Relaxed) {
+        return false;
+    }
     is_x86_feature_detected!("avx512vnni")
 }
+
+/// Tests go the other way, too. Whoever does not care gets the same bits.
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) static WITHOUT_VNNI: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]

@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 use super::super::format::GROUP;
 use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
 use super::product::IntegerProduct;
-use super::rows::{HIGH, StripBlock};
+use super::rows::{ByteStrip, HIGH};
 use crate::cpu::lanes::LANES;
 
 /// Columns 0..8 and 8..16.
@@ -95,7 +95,7 @@ unsafe fn rows<const R: usize, const PARTS: usize, const SMALL: bool>(
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn dots<const R: usize, const PARTS: usize, const SMALL: bool>(
-    left: &StripBlock,
+    left: &ByteStrip,
     first: usize,
     cell: &Block,
     part: usize,

@@ -16,7 +16,7 @@ use self::quads::{Pairs, Quads, Vnni, Words};
 use super::super::format::{GROUP, Precision};
 use super::block::{Block, QUAD, QUADS, quad_of};
 use super::product::IntegerProduct;
-use super::rows::{STRIP_ROWS, StripBlock};
+use super::rows::{ByteStrip, STRIP_ROWS};
 
 /// All rows of a strip.
 ///
@@ -104,7 +104,7 @@ unsafe fn rows<Q: Quads, const R: usize, const PARTS: usize>(product: &IntegerPr
 /// # Safety
 /// The machine has AVX-512; `byte` is 0 or 1, and `quad` below 8.
 #[inline(always)]
-unsafe fn four(left: &StripBlock, row: usize, byte: usize, quad: usize) -> __m512i {
+unsafe fn four(left: &ByteStrip, row: usize, byte: usize, quad: usize) -> __m512i {
     // SAFETY: inside of the row's bytes.
     unsafe {
         let x = left.bytes[row].as_ptr().add(byte * GROUP + quad * QUAD);
@@ -131,7 +131,7 @@ impl<Q: Quads, const R: usize> Dots<Q, R> {
     /// # Safety
     /// The machine has the instructions.
     #[inline(always)]
-    unsafe fn add(&mut self, left: &StripBlock, quad: usize, codes: __m512i) {
+    unsafe fn add(&mut self, left: &ByteStrip, quad: usize, codes: __m512i) {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
@@ -146,13 +146,7 @@ impl<Q: Quads, const R: usize> Dots<Q, R> {
     /// # Safety
     /// The machine has the instructions.
     #[inline(always)]
-    unsafe fn scale(
-        &self,
-        left: &StripBlock,
-        which: usize,
-        (scales, minima): (__m512, __m512),
-        sums: &mut [__m512; R],
-    ) {
+    unsafe fn scale(&self, left: &ByteStrip, which: usize, (scales, minima): (__m512, __m512), sums: &mut [__m512; R]) {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {

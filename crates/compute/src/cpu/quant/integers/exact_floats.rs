@@ -10,8 +10,8 @@
 //!
 //! ```text
 //!   columns   [k][panel][16 columns]
-//!   rows      [group of strips][block of 32 k][strip]     a group passes by all panels before the next one does
-//!   sums      [row of a group][panel][16 columns]
+//!   rows      [near strips][block of 32 k][strip]     near ones pass by all panels before others do
+//!   sums      [row of near strips][panel][16 columns]
 //! ```
 
 #![allow(clippy::needless_range_loop, reason = "rows and panels are numbers here; indexed loops unroll into registers")]
@@ -33,8 +33,10 @@ use crate::cpu::region::Number;
 
 /// Fewer do not fill strips well enough.
 pub(super) const LEAST_ROWS: usize = 2 * STRIP_ROWS;
-/// Rows that stay in a second-level cache of 1 MiB, at most.
-const GROUP_BYTES: usize = 704 << 10;
+/// Strips that stay in a second-level cache of 1 MiB, at most.
+const NEAR_BYTES: usize = 704 << 10;
+/// Deep ones come from beyond it: expanding panels more often would take longer.
+const LEAST_NEAR: usize = 16;
 pub(super) const ROW_STRIDE: usize = WIDE_PANELS * LANES;
 const LINE: usize = 64;
 const STRIP_LINES: usize = size_of::<FloatStrip>() / LINE;
@@ -54,10 +56,10 @@ pub(crate) struct FloatStrip {
 unsafe impl Number for FloatStrip {}
 
 impl Strip for FloatStrip {
-    /// All stay near; groups are about equal.
-    fn group(strips: usize, blocks: usize) -> usize {
-        let groups = (strips * blocks * size_of::<Self>()).div_ceil(GROUP_BYTES).max(1);
-        strips.div_ceil(groups).max(1)
+    /// About equally many.
+    fn together(strips: usize, blocks: usize) -> usize {
+        let most = (NEAR_BYTES / (blocks * size_of::<Self>()).max(1)).max(LEAST_NEAR);
+        strips.div_ceil(strips.div_ceil(most).max(1)).max(1)
     }
 
     #[inline(always)]
@@ -75,15 +77,15 @@ impl Strip for FloatStrip {
     }
 }
 
-/// A block of some panels.
+/// A block of some panels. Begins where a page does, as [other products'](crate::cpu::pairs) columns do.
 #[repr(C, align(4096))]
-pub(crate) struct Columns {
+pub(crate) struct WideBlock {
     codes: [[[f32; LANES]; WIDE_PANELS]; GROUP],
     scales: [[[f32; LANES]; WIDE_PANELS]; 2],
     minima: [[[f32; LANES]; WIDE_PANELS]; 2],
 }
 
-impl Columns {
+impl WideBlock {
     pub(crate) const ZERO: Self = Self {
         codes: [[[0.0; LANES]; WIDE_PANELS]; GROUP],
         scales: [[[0.0; LANES]; WIDE_PANELS]; 2],
@@ -126,38 +128,39 @@ pub(super) fn parts(cells: &Cells, panels: Range<usize>) -> Option<usize> {
 pub(super) fn multiply<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, parts: usize, buffers: &mut QuantBuffers) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
     let sums = buffers.sums.as_mut_slice();
-    for (group_rows, strips) in groups(buffers.float_rows.strips(), rows, blocks) {
+    assert!(L::TABLE_BYTES == 64);
+    for (near_rows, strips) in near(buffers.float_rows.strips(), rows, blocks) {
         assert!(sums.len() >= strips.len() / blocks * STRIP_ROWS * ROW_STRIDE);
         for first in item.panels.clone().step_by(WIDE_PANELS) {
             let panels = first..item.panels.end.min(first + WIDE_PANELS);
-            let mut of_group = GroupProduct { strips, blocks, parts, panels: [None; WIDE_PANELS] };
+            let mut product = NearProduct { strips, blocks, parts, panels: [None; WIDE_PANELS] };
             for (place, panel) in panels.clone().enumerate() {
-                of_group.panels[place] = cells.integers(panel);
+                product.panels[place] = cells.integers(panel);
             }
-            // SAFETY: panels of so many blocks; below lanes of AVX-512; there are sums of all rows of the group.
-            unsafe { of_group.run::<L>(&mut buffers.columns, &mut buffers.expanded_cells[0], sums.as_mut_ptr()) };
-            let rows = item.rows.start + group_rows.start..item.rows.start + group_rows.end;
+            // SAFETY: panels of so many blocks; these are lanes of AVX-512; there are sums of all rows of the strips.
+            unsafe { product.run::<L>(&mut buffers.wide_block, &mut buffers.expanded_cells[0], sums.as_mut_ptr()) };
+            let rows = item.rows.start + near_rows.start..item.rows.start + near_rows.end;
             item.finish::<L>(rows, panels, sums, ROW_STRIDE);
         }
     }
 }
 
-/// Which rows of so many are a group, and all blocks of its strips.
-pub(super) fn groups(
+/// Rows, of so many, that stay near together, and all blocks of their strips.
+pub(super) fn near(
     strips: &[FloatStrip],
     rows: usize,
     blocks: usize,
 ) -> impl Iterator<Item = (Range<usize>, &[FloatStrip])> {
     let count = rows.div_ceil(STRIP_ROWS);
-    let group = FloatStrip::group(count, blocks);
-    strips[..count * blocks].chunks(group * blocks).enumerate().map(move |(number, strips)| {
-        let first = number * group * STRIP_ROWS;
-        (first..rows.min(first + group * STRIP_ROWS), strips)
+    let together = FloatStrip::together(count, blocks);
+    strips[..count * blocks].chunks(together * blocks).enumerate().map(move |(number, strips)| {
+        let first = number * together * STRIP_ROWS;
+        (first..rows.min(first + together * STRIP_ROWS), strips)
     })
 }
 
 /// Strips of rows times some panels.
-pub(super) struct GroupProduct<'a> {
+pub(super) struct NearProduct<'a> {
     /// `[block][strip]`
     pub(super) strips: &'a [FloatStrip],
     pub(super) blocks: usize,
@@ -166,13 +169,14 @@ pub(super) struct GroupProduct<'a> {
     pub(super) panels: [Option<(IntegerFormat, *const u8)>; WIDE_PANELS],
 }
 
-impl GroupProduct<'_> {
+impl NearProduct<'_> {
     /// Whole strips of sums, of all four panels.
     ///
     /// # Safety
     /// Panels have so many blocks; there are so many sums; the machine has AVX-512.
     #[inline(always)]
-    pub(super) unsafe fn run<L: Lanes>(&self, columns: &mut Columns, room: &mut Block, sums: *mut f32) {
+    pub(super) unsafe fn run<L: Lanes>(&self, columns: &mut WideBlock, room: &mut Block, sums: *mut f32) {
+        assert!(self.strips.len().is_multiple_of(self.blocks));
         for (block, strips) in self.strips.chunks(self.strips.len() / self.blocks).enumerate() {
             for (place, panel) in self.panels.iter().enumerate() {
                 let Some((format, cells)) = *panel else { continue };
@@ -200,7 +204,7 @@ impl GroupProduct<'_> {
 /// # Safety
 /// There are sums of all rows of the strips, and the machine has AVX-512.
 #[target_feature(enable = "avx512f")]
-unsafe fn pass<const PARTS: usize, const BEGINS: bool>(strips: &[FloatStrip], columns: &Columns, mut sums: *mut f32) {
+unsafe fn pass<const PARTS: usize, const BEGINS: bool>(strips: &[FloatStrip], columns: &WideBlock, mut sums: *mut f32) {
     for strip in strips {
         for part in 0..PARTS {
             // SAFETY: the caller's promise. What lies behind may be anything, it is only asked for.

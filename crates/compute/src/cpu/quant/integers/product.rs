@@ -1,7 +1,7 @@
 //! Strips of rows times the cells of one panel.
 
 use super::block::{Block, QUAD, QUADS, quad_of};
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, StripBlock};
+use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::cpu::lanes::{LANES, Lanes};
@@ -12,7 +12,7 @@ pub(super) struct IntegerProduct {
     pub(super) rows: usize,
     /// Cells.
     pub(super) blocks: usize,
-    pub(super) left: *const StripBlock,
+    pub(super) left: *const ByteStrip,
     /// From one strip of rows to the next.
     pub(super) left_stride: usize,
     /// Scales that a column has in a block: 1 or 2.
@@ -72,7 +72,7 @@ impl IntegerProduct {
 
     /// Of the strip that it begins with.
     #[inline(always)]
-    pub(super) fn left(&self) -> &[StripBlock] {
+    pub(super) fn left(&self) -> &[ByteStrip] {
         // SAFETY: blocks of a strip follow each other.
         unsafe { std::slice::from_raw_parts(self.left, self.blocks) }
     }

@@ -20,13 +20,13 @@ const FRACTION_BITS: u32 = 12;
 /// A high byte counts so much.
 pub(super) const HIGH: i32 = 128;
 const EXPONENT_BIAS: u32 = 127;
-/// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products may become infinite on its way.
+/// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products becomes infinite on its way (32 · 255 · 2¹¹²).
 const TOO_LARGE: u32 = (112 + EXPONENT_BIAS) << 23;
 
 /// 32 k of a strip's rows, as some kernel reads them.
 pub(crate) trait Strip: Number {
-    /// How many strips are multiplied with one block before the next, where there are so many of so many blocks.
-    fn group(strips: usize, blocks: usize) -> usize;
+    /// How many strips meet one block before the next, where there are so many of so many blocks.
+    fn together(strips: usize, blocks: usize) -> usize;
 
     fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>);
 }
@@ -34,7 +34,7 @@ pub(crate) trait Strip: Number {
 /// For products of bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct StripBlock {
+pub(crate) struct ByteStrip {
     /// 32 high bytes, then 32 low ones.
     pub(super) bytes: [[i8; ROW_BYTES]; STRIP_ROWS],
     /// What a row's numbers are multiples of.
@@ -44,10 +44,10 @@ pub(crate) struct StripBlock {
 }
 
 // SAFETY: any bits are an integer or a float.
-unsafe impl Number for StripBlock {}
+unsafe impl Number for ByteStrip {}
 
-impl Strip for StripBlock {
-    fn group(_strips: usize, _blocks: usize) -> usize {
+impl Strip for ByteStrip {
+    fn together(_strips: usize, _blocks: usize) -> usize {
         1
     }
 
@@ -69,7 +69,7 @@ impl Strip for StripBlock {
     }
 }
 
-/// Of one item, kept from panel to panel: `[group of strips][block of 32 k][strip]`.
+/// Of one item, kept from panel to panel: `[some strips][block of 32 k][strip]`.
 pub(crate) struct WholeRows<S> {
     strips: Buffer<S>,
     /// One, normed.
@@ -112,9 +112,7 @@ impl<S: Strip> WholeRows<S> {
                 for row in of_tile.clone() {
                     // SAFETY: the caller's promise; 32 k of a row are side by side.
                     let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
-                    let (first, stride) = at[row - tile];
-                    let to = &mut self.strips.as_mut_slice()[first + block * stride];
-                    to.put::<L>(row % STRIP_ROWS, &round(Values::of_bf16(values)));
+                    self.put::<L>(row, at[row - tile], block, Values::of_bf16(values));
                 }
             }
         }
@@ -133,13 +131,19 @@ impl<S: Strip> WholeRows<S> {
                 // SAFETY: 16 columns of a row that fits.
                 unsafe { x.store(values.add(column)) };
             });
-            let (first, stride) = places::<S>(row, rows.len(), blocks);
+            let at = places::<S>(row, rows.len(), blocks);
             for block in 0..blocks {
                 let values = Values::of_f32(&self.row.as_slice().as_chunks().0[block]);
-                let to = &mut self.strips.as_mut_slice()[first + block * stride];
-                to.put::<L>(row % STRIP_ROWS, &round(values));
+                self.put::<L>(row, at, block, values);
             }
         }
+    }
+
+    /// A block of a row whose [`places`] are `at`.
+    #[inline(always)]
+    fn put<L: Lanes>(&mut self, row: usize, at: (usize, usize), block: usize, values: Values<L>) {
+        let (first, stride) = at;
+        self.strips.as_mut_slice()[first + block * stride].put(row % STRIP_ROWS, &round(values));
     }
 
     /// From now on they are.
@@ -151,9 +155,9 @@ impl<S: Strip> WholeRows<S> {
 /// Of a row's first block, and how far they are apart, where there are so many rows.
 fn places<S: Strip>(row: usize, rows: usize, blocks: usize) -> (usize, usize) {
     let (strip, strips) = (row / STRIP_ROWS, rows.div_ceil(STRIP_ROWS));
-    let group = S::group(strips, blocks);
-    let first = strip / group * group;
-    (first * blocks + strip - first, group.min(strips - first))
+    let together = S::together(strips, blocks);
+    let first = strip / together * together;
+    (first * blocks + strip - first, together.min(strips - first))
 }
 
 /// 32 of a row.

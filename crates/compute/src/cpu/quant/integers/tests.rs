@@ -9,11 +9,11 @@ use super::super::superblock::Superblock;
 use super::block::Block;
 use super::format::IntegerFormat;
 use super::product::IntegerProduct;
-use super::rows::{HIGH, ROW_BYTES, STRIP_ROWS, Strip, StripBlock, Values, WholeRows, round};
+use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Strip, Values, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
 use super::{
     avx512,
-    exact_floats::{Columns, FloatStrip, GroupProduct, ROW_STRIDE, groups},
+    exact_floats::{FloatStrip, NearProduct, ROW_STRIDE, WideBlock, near},
     has_byte_products,
 };
 use crate::cpu::isa::{Isa, Kernel};
@@ -41,6 +41,13 @@ fn defined_row(values: &[f32]) -> (f64, Vec<i64>) {
     (unit, values.map(|x| (x / unit).round_ties_even() as i64).collect())
 }
 
+/// Of a row in tile order.
+fn defined_blocks(left: &[bf16], row: usize) -> Vec<(f64, Vec<i64>)> {
+    let value = |k: usize| left[tile_index(row, k, BLOCKS)].to_f32();
+    let block = |first: usize| defined_row(&(first..first + GROUP).map(value).collect::<Vec<_>>());
+    (0..BLOCKS).map(|number| block(number * GROUP)).collect()
+}
+
 enum Round<'a> {
     Bf16(&'a [bf16; GROUP]),
     F32(&'a [f32; GROUP]),
@@ -51,7 +58,7 @@ impl Kernel for Round<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
-        let mut strip = StripBlock { bytes: [[7; _]; _], units: [7.0; _], sums: [[7.0; _]; _] };
+        let mut strip = ByteStrip { bytes: [[7; _]; _], units: [7.0; _], sums: [[7.0; _]; _] };
         let values = match self {
             Self::Bf16(values) => Values::<L>::of_bf16(values),
             Self::F32(values) => Values::of_f32(values),
@@ -215,7 +222,7 @@ impl Kernel for Products<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Vec<Vec<f32>> {
-        let mut whole = WholeRows::<StripBlock>::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
+        let mut whole = WholeRows::<ByteStrip>::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];
@@ -268,17 +275,18 @@ impl Products<'_> {
     /// As the third panel of four.
     #[inline(always)]
     fn as_floats<L: Lanes>(&self) -> Vec<f32> {
-        let blocks = self.cells.len() / self.format.block_bytes();
+        let blocks = BLOCKS;
         let mut whole = WholeRows::<FloatStrip>::new(self.rows, blocks * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), blocks) };
         let mut c = vec![7.0; (MAX_ROWS.max(self.rows) + 1) * LANES];
-        for (rows, strips) in groups(whole.strips(), self.rows, blocks) {
+        for (rows, strips) in near(whole.strips(), self.rows, blocks) {
             let panels = [None, None, Some((self.format, self.cells.as_ptr())), None];
-            let product = GroupProduct { strips, blocks, parts: self.format.parts(), panels };
+            let product = NearProduct { strips, blocks, parts: self.format.parts(), panels };
             let mut sums = vec![7.0; strips.len() / blocks * STRIP_ROWS * ROW_STRIDE];
+            let (mut wide_block, mut room) = (WideBlock::ZERO, Block::ZERO);
             // SAFETY: a whole panel; so many strips of sums; these are lanes of AVX-512.
-            unsafe { product.run::<L>(&mut Columns::ZERO, &mut Block::ZERO, sums.as_mut_ptr()) };
+            unsafe { product.run::<L>(&mut wide_block, &mut room, sums.as_mut_ptr()) };
             for (row, sums) in rows.zip(sums.chunks(ROW_STRIDE)) {
                 c[row * LANES..][..LANES].copy_from_slice(&sums[2 * LANES..][..LANES]);
             }
@@ -306,11 +314,7 @@ fn every_route_gives_what_is_defined() {
         left[tile_index(0, k, BLOCKS)] = bf16::from_f32(1.984_375);
         left[tile_index(1, k, BLOCKS)] = bf16::from_f32(-1.984_375);
     }
-    let row_of = |row: usize| -> Vec<(f64, Vec<i64>)> {
-        let block = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
-        (0..BLOCKS).map(|number| defined_row(&block(number).map(|at| left[at].to_f32()).collect::<Vec<_>>())).collect()
-    };
-    let left_rows: Vec<_> = (0..MAX_ROWS).map(row_of).collect();
+    let left_rows: Vec<_> = (0..MAX_ROWS).map(|row| defined_blocks(&left, row)).collect();
     for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
         let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
         let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
@@ -343,12 +347,14 @@ impl Kernel for AsFloats<'_> {
     }
 }
 
-/// So many that they do not all stay near while panels pass by.
+/// So many that they do not all stay near while panels pass by, and not equally many at a time.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn rows_in_several_groups() {
-    const ROWS: usize = 311;
-    assert!(FloatStrip::group(ROWS.div_ceil(STRIP_ROWS), BLOCKS) * STRIP_ROWS < ROWS);
+fn rows_that_stay_near_some_at_a_time() {
+    const ROWS: usize = 317;
+    let strips = ROWS.div_ceil(STRIP_ROWS);
+    let together = FloatStrip::together(strips, BLOCKS);
+    assert!(together < strips && !strips.is_multiple_of(together));
     let left: Vec<bf16> = (0..ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
     for dtype in [Dtype::Q4_1, Dtype::Q6K] {
         let format = IntegerFormat::of(dtype).unwrap();
@@ -359,13 +365,37 @@ fn rows_in_several_groups() {
             let products = Products { rows: ROWS, left: &left, format, cells: &cells };
             let Some(got) = isa.run(AsFloats(products)) else { continue };
             for row in 0..ROWS {
-                let values = |block: usize| (0..GROUP).map(move |k| tile_index(row, block * GROUP + k, BLOCKS));
-                let of_row: Vec<_> = (0..BLOCKS)
-                    .map(|block| defined_row(&values(block).map(|at| left[at].to_f32()).collect::<Vec<_>>()))
-                    .collect();
+                let of_row = defined_blocks(&left, row);
                 for (column, parts) in columns.iter().enumerate() {
                     let (got, expected) = (got[row * LANES + column], defined(&of_row, parts));
                     assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: ({row}, {column})");
+                }
+            }
+        }
+    }
+}
+
+/// The smallest values that are not all zero, and the largest that are numbers: every route gives the same bits.
+#[test]
+fn rows_as_small_and_as_large_as_they_may_be() {
+    const ROWS: usize = 13;
+    for power in [-115, -114, -113, 111] {
+        let signed = |i: usize| if noise(i).is_multiple_of(2) { 1.0 } else { -1.0 };
+        let size = |i: usize| 1.0 + (noise(i) >> 57) as f32 / 128.0;
+        let of = |i: usize| bf16::from_f32(signed(i) * size(i) * 2_f32.powi(power - (i % 5) as i32));
+        let left: Vec<bf16> = (0..16 * BLOCKS * GROUP).map(of).collect();
+        for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
+            let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
+            let cells = cells_of(dtype, format, &file);
+            let bits = |isa: Isa| -> Vec<Vec<u32>> {
+                let routes = isa.run(Products { rows: ROWS, left: &left, format, cells: &cells });
+                routes.iter().map(|route| route[..ROWS * LANES].iter().map(|sum| sum.to_bits()).collect()).collect()
+            };
+            let expected = bits(Isa::Portable).swap_remove(0);
+            assert_eq!(expected.iter().all(|sum| sum << 1 == 0), power < -114, "{dtype}, 2^{power}");
+            for isa in Isa::available() {
+                for (route, got) in bits(isa).into_iter().enumerate() {
+                    assert_eq!(got, expected, "{dtype} on {isa}, 2^{power}, route {route}");
                 }
             }
         }
