@@ -1,12 +1,11 @@
 //! What one member needs beside its rows when weights are cells.
 
-use std::ops::Range;
-
 use super::floats::MOST_FROM_CODES;
 use super::format::GROUP;
 use super::integers::{self, ByteStrip, Expanded, STRIP_ROWS, WholeRows};
 #[cfg(target_arch = "x86_64")]
 use super::integers::{FloatStrip, WideBlock};
+use super::kept_rows::KeptRows;
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
 use crate::cpu::region::Floats;
@@ -21,7 +20,7 @@ pub(crate) struct QuantBuffers {
     pub(super) sums: Floats,
     /// `[block][row][even k, then odd k]` of few rows.
     pub(super) widened: Floats,
-    widened_rows: Option<Range<usize>>,
+    pub(super) widened_rows: KeptRows,
     pub(super) whole: WholeRows<ByteStrip>,
     pub(super) expanded_cells: Expanded,
     #[cfg(target_arch = "x86_64")]
@@ -36,7 +35,7 @@ impl QuantBuffers {
         Ok(Self {
             sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * WIDE_PANELS * LANES)?,
             widened: Floats::new(MOST_FROM_CODES * max_depth.next_multiple_of(GROUP))?,
-            widened_rows: None,
+            widened_rows: KeptRows::default(),
             whole: WholeRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
             #[cfg(target_arch = "x86_64")]
@@ -48,14 +47,9 @@ impl QuantBuffers {
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.widened_rows = None;
+        self.widened_rows.clear();
         self.whole.clear();
         #[cfg(target_arch = "x86_64")]
         self.float_rows.clear();
-    }
-
-    /// Whether these rows are still to be widened in this phase; from now on they are not.
-    pub(super) fn must_widen(&mut self, rows: &Range<usize>) -> bool {
-        self.widened_rows.replace(rows.clone()).as_ref() != Some(rows)
     }
 }

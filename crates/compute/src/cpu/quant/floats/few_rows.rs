@@ -27,7 +27,7 @@ pub(crate) fn few_rows<L: Lanes>(
 ) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
     assert!(rows <= MOST_FROM_CODES && cells.products() == Some(CodeProducts::Floats));
-    if buffers.must_widen(&item.rows) {
+    if buffers.widened_rows.are_missing(&item.rows) {
         // SAFETY: `left` has all blocks of whole tiles of rows.
         unsafe { widen::<L>(left, rows, &mut buffers.widened.as_mut_slice()[..blocks * rows * GROUP]) };
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::super::format::GROUP;
+use super::super::kept_rows::KeptRows;
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
 use crate::cpu::pairs::{TILE_ROWS, blocks_apart, tile_index};
@@ -74,18 +75,18 @@ pub(crate) struct WholeRows<S> {
     strips: Buffer<S>,
     /// One, normed.
     row: Floats,
-    rounded: Option<Range<usize>>,
+    rounded: KeptRows,
 }
 
 impl<S: Strip> WholeRows<S> {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
         let strips = Buffer::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP))?;
-        Ok(Self { strips, row: Floats::new(max_depth.next_multiple_of(GROUP))?, rounded: None })
+        Ok(Self { strips, row: Floats::new(max_depth.next_multiple_of(GROUP))?, rounded: KeptRows::default() })
     }
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.rounded = None;
+        self.rounded.clear();
     }
 
     /// In their places.
@@ -99,7 +100,7 @@ impl<S: Strip> WholeRows<S> {
     /// `left` has all blocks of these rows in tile order.
     #[inline(always)]
     pub(super) unsafe fn round<L: Lanes>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
-        if !self.must_round(rows) {
+        if !self.rounded.are_missing(rows) {
             return;
         }
         for tile in (0..rows.len()).step_by(TILE_ROWS) {
@@ -121,7 +122,7 @@ impl<S: Strip> WholeRows<S> {
     /// Rows that no one has rounded yet.
     #[inline(always)]
     pub(super) fn round_normed<L: Lanes>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
-        if !self.must_round(rows) {
+        if !self.rounded.are_missing(rows) {
             return;
         }
         assert!(normed.norm.weight.len() == blocks * GROUP && self.row.as_slice().len() >= blocks * GROUP);
@@ -144,11 +145,6 @@ impl<S: Strip> WholeRows<S> {
     fn put<L: Lanes>(&mut self, row: usize, at: (usize, usize), block: usize, values: Values<L>) {
         let (first, stride) = at;
         self.strips.as_mut_slice()[first + block * stride].put(row % STRIP_ROWS, &round(values));
-    }
-
-    /// From now on they are.
-    fn must_round(&mut self, rows: &Range<usize>) -> bool {
-        self.rounded.replace(rows.clone()).as_ref() != Some(rows)
     }
 }
 
