@@ -2,9 +2,9 @@
 
 use super::floats::MOST_FROM_CODES;
 use super::format::GROUP;
-use super::integers::{self, ByteStrip, Expanded, STRIP_ROWS, WholeRows};
 #[cfg(target_arch = "x86_64")]
-use super::integers::{FloatStrip, WideBlock};
+use super::integers::WideBlock;
+use super::integers::{self, Expanded, STRIP_ROWS, WholeRows};
 use super::kept_rows::KeptRows;
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
@@ -21,10 +21,8 @@ pub(crate) struct QuantBuffers {
     /// `[block][row][even k, then odd k]` of few rows.
     pub(super) widened: Floats,
     pub(super) widened_rows: KeptRows,
-    pub(super) whole: WholeRows<ByteStrip>,
+    pub(super) whole: WholeRows,
     pub(super) expanded_cells: Expanded,
-    #[cfg(target_arch = "x86_64")]
-    pub(super) float_rows: WholeRows<FloatStrip>,
     #[cfg(target_arch = "x86_64")]
     pub(super) wide_block: Box<WideBlock>,
 }
@@ -39,8 +37,6 @@ impl QuantBuffers {
             whole: WholeRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
             #[cfg(target_arch = "x86_64")]
-            float_rows: WholeRows::new(rows, max_depth)?,
-            #[cfg(target_arch = "x86_64")]
             wide_block: Box::new(WideBlock::ZERO),
         })
     }
@@ -49,7 +45,5 @@ impl QuantBuffers {
     pub(crate) fn clear(&mut self) {
         self.widened_rows.clear();
         self.whole.clear();
-        #[cfg(target_arch = "x86_64")]
-        self.float_rows.clear();
     }
 }

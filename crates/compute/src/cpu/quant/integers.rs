@@ -42,11 +42,13 @@ use half::bf16;
 
 use self::block::Block;
 #[cfg(target_arch = "x86_64")]
-pub(super) use self::exact_floats::{FloatStrip, WideBlock};
+use self::exact_floats::FloatStrip;
+#[cfg(target_arch = "x86_64")]
+pub(super) use self::exact_floats::WideBlock;
 pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
-use self::rows::Strip;
-pub(super) use self::rows::{ByteStrip, STRIP_ROWS, WholeRows};
+use self::rows::{ByteStrip, Strip};
+pub(super) use self::rows::{STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::{Cells, CodeProducts};
 use crate::cpu::gemm::GemmItem;
@@ -90,10 +92,10 @@ pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffe
         && item.rows.len() >= exact_floats::LEAST_ROWS
         && let Some(parts) = exact_floats::parts(cells, item.panels.clone())
     {
-        round::<L, _>(item, cells.blocks(), &mut buffers.float_rows);
+        round::<L, FloatStrip>(item, cells.blocks(), &mut buffers.whole);
         return exact_floats::multiply::<L>(item, cells, parts, buffers);
     }
-    round::<L, _>(item, cells.blocks(), &mut buffers.whole);
+    round::<L, ByteStrip>(item, cells.blocks(), &mut buffers.whole);
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
         multiply::<L>(cells, panels.clone(), item.rows.len(), buffers);
@@ -102,11 +104,11 @@ pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffe
 }
 
 #[inline(always)]
-fn round<L: Lanes, S: Strip>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows<S>) {
+fn round<L: Lanes, S: Strip>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows) {
     match &item.gemm.x {
-        Rows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
+        Rows::Normed(normed) => to.round_normed::<L, S>(&item.rows, normed, blocks),
         // SAFETY: written in an earlier phase; items begin at whole tiles.
-        Rows::Waiting(waiting) => unsafe { to.round::<L>(&item.rows, waiting.at_row(item.rows.start), blocks) },
+        Rows::Waiting(waiting) => unsafe { to.round::<L, S>(&item.rows, waiting.at_row(item.rows.start), blocks) },
     }
 }
 
@@ -124,7 +126,7 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
         let product = |first: usize, count: usize| IntegerProduct {
             rows,
             blocks: count,
-            left: whole.strips()[first..].as_ptr(),
+            left: whole.strips::<ByteStrip>()[first..].as_ptr(),
             left_stride: blocks,
             parts: format.parts(),
             #[cfg(target_arch = "x86_64")]

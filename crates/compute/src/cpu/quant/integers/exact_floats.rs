@@ -129,7 +129,7 @@ pub(super) fn multiply<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, parts
     let (rows, blocks) = (item.rows.len(), cells.blocks());
     let sums = buffers.sums.as_mut_slice();
     assert!(L::TABLE_BYTES == 64);
-    for (near_rows, strips) in near(buffers.float_rows.strips(), rows, blocks) {
+    for (near_rows, strips) in near(buffers.whole.strips(), rows, blocks) {
         assert!(sums.len() >= strips.len() / blocks * STRIP_ROWS * ROW_STRIDE);
         for first in item.panels.clone().step_by(WIDE_PANELS) {
             let panels = first..item.panels.end.min(first + WIDE_PANELS);

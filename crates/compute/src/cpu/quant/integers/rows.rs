@@ -6,10 +6,12 @@ use half::bf16;
 
 use super::super::format::GROUP;
 use super::super::kept_rows::KeptRows;
+#[cfg(target_arch = "x86_64")]
+use super::exact_floats::FloatStrip;
 use crate::ComputeError;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
 use crate::cpu::pairs::{TILE_ROWS, blocks_apart, tile_index};
-use crate::cpu::region::{Buffer, Floats, Number};
+use crate::cpu::region::{Floats, Number, Region};
 use crate::cpu::rows::Normed;
 
 /// Rows that are multiplied at a time: so many have their sums in registers.
@@ -23,6 +25,12 @@ pub(super) const HIGH: i32 = 128;
 const EXPONENT_BIAS: u32 = 127;
 /// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products becomes infinite on its way (32 · 255 · 2¹¹²).
 const TOO_LARGE: u32 = (112 + EXPONENT_BIAS) << 23;
+
+/// Room for any kind.
+#[cfg(target_arch = "x86_64")]
+const MOST_STRIP_BYTES: usize = size_of::<FloatStrip>();
+#[cfg(not(target_arch = "x86_64"))]
+const MOST_STRIP_BYTES: usize = size_of::<ByteStrip>();
 
 /// 32 k of a strip's rows, as some kernel reads them.
 pub(crate) trait Strip: Number {
@@ -70,18 +78,21 @@ impl Strip for ByteStrip {
     }
 }
 
-/// Of one item, kept from panel to panel: `[some strips][block of 32 k][strip]`.
-pub(crate) struct WholeRows<S> {
-    strips: Buffer<S>,
+/// Of one item, kept from panel to panel: `[some strips][block of 32 k][strip]`, of one kind of strips at a time.
+pub(crate) struct WholeRows {
+    memory: Region,
     /// One, normed.
     row: Floats,
     rounded: KeptRows,
+    /// Which kind they are: no two are equally large.
+    strip_bytes: usize,
 }
 
-impl<S: Strip> WholeRows<S> {
+impl WholeRows {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
-        let strips = Buffer::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP))?;
-        Ok(Self { strips, row: Floats::new(max_depth.next_multiple_of(GROUP))?, rounded: KeptRows::default() })
+        let memory = Region::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP) * MOST_STRIP_BYTES)?;
+        let row = Floats::new(max_depth.next_multiple_of(GROUP))?;
+        Ok(Self { memory, row, rounded: KeptRows::default(), strip_bytes: 0 })
     }
 
     /// Forgets the rows of the phase before.
@@ -90,8 +101,19 @@ impl<S: Strip> WholeRows<S> {
     }
 
     /// In their places.
-    pub(super) fn strips(&self) -> &[S] {
-        self.strips.as_slice()
+    pub(super) fn strips<S: Strip>(&self) -> &[S] {
+        assert_eq!(self.strip_bytes, size_of::<S>());
+        // SAFETY: the region holds as many, at addresses that are multiples of 64; any bits are numbers.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.bytes() / size_of::<S>()) }
+    }
+
+    /// Whether these rows are still to be rounded, to this kind of strips; from now on they are.
+    fn are_missing<S: Strip>(&mut self, rows: &Range<usize>) -> bool {
+        if self.strip_bytes != size_of::<S>() {
+            self.strip_bytes = size_of::<S>();
+            self.rounded.clear();
+        }
+        self.rounded.are_missing(rows)
     }
 
     /// Rows that wait as bf16. Those that are rounded already are not rounded again.
@@ -99,8 +121,8 @@ impl<S: Strip> WholeRows<S> {
     /// # Safety
     /// `left` has all blocks of these rows in tile order.
     #[inline(always)]
-    pub(super) unsafe fn round<L: Lanes>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
-        if !self.rounded.are_missing(rows) {
+    pub(super) unsafe fn round<L: Lanes, S: Strip>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
+        if !self.are_missing::<S>(rows) {
             return;
         }
         for tile in (0..rows.len()).step_by(TILE_ROWS) {
@@ -113,7 +135,7 @@ impl<S: Strip> WholeRows<S> {
                 for row in of_tile.clone() {
                     // SAFETY: the caller's promise; 32 k of a row are side by side.
                     let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
-                    self.put::<L>(row, at[row - tile], block, Values::of_bf16(values));
+                    self.put::<L, S>(row, at[row - tile], block, Values::of_bf16(values));
                 }
             }
         }
@@ -121,8 +143,8 @@ impl<S: Strip> WholeRows<S> {
 
     /// Rows that no one has rounded yet.
     #[inline(always)]
-    pub(super) fn round_normed<L: Lanes>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
-        if !self.rounded.are_missing(rows) {
+    pub(super) fn round_normed<L: Lanes, S: Strip>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
+        if !self.are_missing::<S>(rows) {
             return;
         }
         assert!(normed.norm.weight.len() == blocks * GROUP && self.row.as_slice().len() >= blocks * GROUP);
@@ -135,16 +157,20 @@ impl<S: Strip> WholeRows<S> {
             let at = places::<S>(row, rows.len(), blocks);
             for block in 0..blocks {
                 let values = Values::of_f32(&self.row.as_slice().as_chunks().0[block]);
-                self.put::<L>(row, at, block, values);
+                self.put::<L, S>(row, at, block, values);
             }
         }
     }
 
     /// A block of a row whose [`places`] are `at`.
     #[inline(always)]
-    fn put<L: Lanes>(&mut self, row: usize, at: (usize, usize), block: usize, values: Values<L>) {
+    fn put<L: Lanes, S: Strip>(&mut self, row: usize, at: (usize, usize), block: usize, values: Values<L>) {
         let (first, stride) = at;
-        self.strips.as_mut_slice()[first + block * stride].put(row % STRIP_ROWS, &round(values));
+        let place = first + block * stride;
+        assert!((place + 1) * size_of::<S>() <= self.memory.bytes());
+        // SAFETY: inside of the region, at a multiple of 64; nobody else has it.
+        let strip = unsafe { &mut *self.memory.as_ptr().cast::<S>().add(place) };
+        strip.put(row % STRIP_ROWS, &round(values));
     }
 }
 

@@ -222,9 +222,9 @@ impl Kernel for Products<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Vec<Vec<f32>> {
-        let mut whole = WholeRows::<ByteStrip>::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
+        let mut whole = WholeRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
-        unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
+        unsafe { whole.round::<L, ByteStrip>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];
         for (number, block) in expanded.iter_mut().enumerate() {
             // SAFETY: an existing block.
@@ -239,7 +239,7 @@ impl Kernel for Products<'_> {
             let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
                 rows: self.rows,
                 blocks: slice.len(),
-                left: whole.strips()[slice.start..].as_ptr(),
+                left: whole.strips::<ByteStrip>()[slice.start..].as_ptr(),
                 left_stride: BLOCKS,
                 parts: self.format.parts(),
                 #[cfg(target_arch = "x86_64")]
@@ -276,9 +276,9 @@ impl Products<'_> {
     #[inline(always)]
     fn as_floats<L: Lanes>(&self) -> Vec<f32> {
         let blocks = BLOCKS;
-        let mut whole = WholeRows::<FloatStrip>::new(self.rows, blocks * GROUP).unwrap();
+        let mut whole = WholeRows::new(self.rows, blocks * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
-        unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), blocks) };
+        unsafe { whole.round::<L, FloatStrip>(&(0..self.rows), self.left.as_ptr(), blocks) };
         let mut c = vec![7.0; (MAX_ROWS.max(self.rows) + 1) * LANES];
         for (rows, strips) in near(whole.strips(), self.rows, blocks) {
             let panels = [None, None, Some((self.format, self.cells.as_ptr())), None];
