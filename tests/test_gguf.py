@@ -1,10 +1,14 @@
 """A GGUF file is served like any other model: here the bundled one, converted."""
+import os
+import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import storyteller_gguf
-from deployment import BINARY, serve
+from deployment import BINARY, eventually, serve
 
 PROMPTS = ["Once upon a time", "The fox said: \"I have 23 apples", "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"]
 
@@ -43,6 +47,37 @@ def test_it_chats_through_its_own_template(converted, baton):
     body = {"messages": [{"role": "user", "content": "Tell me about a cat."}], "temperature": 0, "max_tokens": 32}
     (_, ours), (_, theirs) = (server.call("/v1/chat/completions", body) for server in (converted, baton))
     assert ours["choices"] == theirs["choices"]
+
+
+def resident_kb_of(file, pid: int) -> int:
+    """Of a mapped file."""
+    maps = re.split(r"^(?=[0-9a-f]+-)", Path(f"/proc/{pid}/smaps").read_text(), flags=re.MULTILINE)
+    of_file = [entry for entry in maps if str(file) in entry.partition("\n")[0]]
+    return sum(int(re.search(r"Rss:\s+(\d+)", entry)[1]) for entry in of_file)
+
+
+def test_looking_tokens_up_keeps_nothing_of_the_file_in_memory(converted, file):
+    body = {"prompt": [token * 7 % 4000 for token in range(400)], "max_tokens": 8, "temperature": 0}
+    status, answer = converted.call("/v1/completions", body)
+    assert status == 200, answer
+    engines = converted.engine_pids()
+    assert engines and [resident_kb_of(file, pid) for pid in engines] == [0] * len(engines)
+
+
+def test_a_file_that_shrinks_while_it_is_served_loses_no_request(file, tmp_path):
+    whole, served = file.read_bytes(), tmp_path / "served.gguf"
+    served.write_bytes(whole)
+    body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    with serve(tmp_path, str(served)) as deployment, ThreadPoolExecutor() as pool:
+        expected = deployment.call("/v1/completions", body)[1]["choices"]
+        os.truncate(served, 1000)
+        waiting = pool.submit(deployment.call, "/v1/completions", body)
+        reason = "cannot look up a token in the model's file"
+        eventually(lambda: reason in deployment.log.read_text(), "an engine that says why it stopped")
+        served.write_bytes(whole)
+        status, answer = waiting.result()
+        assert status == 200, answer
+        assert answer["choices"] == expected
 
 
 def refusal(path) -> str:

@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId, ShardCounters};
 use baton_fabric::KvPool;
-use baton_model::{DecoderSpec, Model, Part, TensorView};
+use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
 pub use self::isa::Isa;
@@ -109,13 +109,17 @@ impl Weights for Model {
         Self::tensor(self, part).map_err(|error| error.to_string())
     }
 
+    fn tensor_file(&self, part: Part) -> Result<Option<TensorFile>, String> {
+        Self::tensor_file(self, part).map_err(|error| error.to_string())
+    }
+
     fn weights_id(&self) -> String {
         Self::weights_id(self).to_owned()
     }
 }
 
 impl CpuBackend {
-    /// Packs the weights. The model's files stay mapped for its embedding table.
+    /// Packs the weights. The model's files stay open: tokens are looked up in them.
     pub fn load(
         model: Arc<Model>,
         options: CpuOptions,

@@ -17,7 +17,7 @@ use std::path::Path;
 use self::cursor::Cursor;
 use self::metadata::{Kind, Metadata};
 use self::tensors::Tensor;
-use crate::mapped::FileBytes;
+use crate::mapped::{FileBytes, TensorFile};
 use crate::{Config, Dtype, ModelError, TensorView};
 
 const MAGIC: &[u8] = b"GGUF";
@@ -62,6 +62,10 @@ impl GgufFile {
 
     pub(crate) fn release(&self) {
         self.bytes.release();
+    }
+
+    pub(crate) fn place_of(&self, tensor: &TensorView<'_>) -> Option<TensorFile> {
+        self.bytes.place_of(tensor.bytes)
     }
 
     /// Metadata that is not a list.

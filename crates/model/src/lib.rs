@@ -28,6 +28,7 @@ pub use dtype::Dtype;
 pub use error::ModelError;
 pub use files::{ModelFiles, TokenizerFiles};
 pub use generation::GenerationConfig;
+pub use mapped::TensorFile;
 pub use model::Model;
 pub use source::ModelSource;
 pub use spec::{DecoderSpec, LayerPart, Part, RopeScaling, RopeSpec};

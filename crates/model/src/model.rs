@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::weights::Weights;
 use crate::weights_id::weights_id;
-use crate::{DecoderSpec, Dtype, GenerationConfig, ModelError, ModelFiles, ModelSource, Part, TensorView};
+use crate::{DecoderSpec, Dtype, GenerationConfig, ModelError, ModelFiles, ModelSource, Part, TensorFile, TensorView};
 
 pub struct Model {
     pub spec: DecoderSpec,
@@ -46,14 +46,22 @@ impl Model {
 
     /// A weight of [`DecoderSpec::parts`]; the head of a tied model is its embedding.
     pub fn tensor(&self, part: Part) -> Result<TensorView<'_>, ModelError> {
-        let part = match part {
-            Part::Head if self.spec.tied_head => Part::Embedding,
+        self.weights.tensor(&self.spec, self.kept_as(part)?)
+    }
+
+    /// Where it lies on the disk; `None` if it is in this binary.
+    pub fn tensor_file(&self, part: Part) -> Result<Option<TensorFile>, ModelError> {
+        self.weights.file(&self.spec, self.kept_as(part)?)
+    }
+
+    fn kept_as(&self, part: Part) -> Result<Part, ModelError> {
+        match part {
+            Part::Head if self.spec.tied_head => Ok(Part::Embedding),
             Part::Layer(layer, inner) if layer >= self.spec.layers || !self.spec.has(inner) => {
-                return Err(ModelError::NoSuchPart(part));
+                Err(ModelError::NoSuchPart(part))
             }
-            part => part,
-        };
-        self.weights.tensor(&self.spec, part)
+            part => Ok(part),
+        }
     }
 }
 

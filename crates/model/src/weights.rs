@@ -9,7 +9,7 @@ pub(crate) use self::safetensors::Safetensors;
 use crate::architecture::Architecture;
 use crate::files::{Format, ModelFiles};
 use crate::gguf::GgufFile;
-use crate::{DecoderSpec, ModelError, ModelSource, Part, TensorView};
+use crate::{DecoderSpec, ModelError, ModelSource, Part, TensorFile, TensorView};
 
 pub(crate) struct Weights {
     architecture: &'static dyn Architecture,
@@ -39,6 +39,15 @@ impl Weights {
                 Ok(TensorView { rows: self.architecture.gguf_rows(spec, part), ..view })
             }
         }
+    }
+
+    /// `None` where it is no file's.
+    pub(crate) fn file(&self, spec: &DecoderSpec, part: Part) -> Result<Option<TensorFile>, ModelError> {
+        let view = self.tensor(spec, part)?;
+        Ok(match &self.tensors {
+            Tensors::Safetensors(tensors) => tensors.place_of(&self.name_of(part), &view),
+            Tensors::Gguf(file) => file.place_of(&view),
+        })
     }
 
     /// With exactly the shape that the configuration asks for.

@@ -109,8 +109,8 @@ impl Team {
         self.state.size
     }
 
-    /// Runs `job` on every member that comes in time; all go through the same phases. A panic in one of them ends the
-    /// region for all and comes back as an error.
+    /// Runs `job` on every member that comes in time; all go through the same phases. A panic in one of them, or
+    /// [a failure](Member::fail), ends the region for all and comes back as an error.
     pub(crate) fn run(&mut self, job: &Job<'_>) -> Result<(), ComputeError> {
         let state = &*self.state;
         state.tickets.iter().for_each(Ticket::reset);
@@ -171,11 +171,15 @@ impl State {
     fn run_member(&self, index: usize, job: &Job<'_>) {
         let member = Member::new(self, index);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&member))) {
-            let message = format!("a compute thread panicked: {}", panic_message(&*panic));
-            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
-            self.failed.store(true, Ordering::SeqCst);
-            self.phase.open();
+            self.fail(format!("a compute thread panicked: {}", panic_message(&*panic)));
         }
+    }
+
+    /// The first to fail says why.
+    fn fail(&self, message: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
+        self.failed.store(true, Ordering::SeqCst);
+        self.phase.open();
     }
 
     /// Evenly: some members of their own for each shard, or else some shards for each member.
@@ -280,6 +284,27 @@ mod tests {
             };
             let error = team.run(&job).unwrap_err();
             assert!(error.to_string().contains("no luck today"), "{error}");
+            team.run(&|member: &Member<'_>| member.each(10, |_| {})).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_fails_says_why_and_nothing_follows() {
+        let mut team = Team::new(3).unwrap();
+        for unlucky in 0..30 {
+            let after = AtomicUsize::new(0);
+            let job = |member: &Member<'_>| {
+                member.each(30, |item| {
+                    if item == unlucky {
+                        member.fail("no such file".to_owned());
+                    }
+                })?;
+                member.each(30, |_| {})?;
+                after.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            };
+            assert_eq!(team.run(&job).unwrap_err().to_string(), "device: no such file");
+            assert_eq!(after.into_inner(), 0);
             team.run(&|member: &Member<'_>| member.each(10, |_| {})).unwrap();
         }
     }

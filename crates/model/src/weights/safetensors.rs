@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype as FileDtype, Metadata};
 use serde_json::Value;
 
-use crate::mapped::FileBytes;
+use crate::mapped::{FileBytes, TensorFile};
 use crate::source::Place;
 use crate::{Config, Dtype, ModelError, ModelSource, TensorView};
 
@@ -63,6 +63,10 @@ impl Safetensors {
 
     pub(crate) fn tensor(&self, name: &str) -> Result<TensorView<'_>, ModelError> {
         self.shard_of(name)?.tensor(name)
+    }
+
+    pub(crate) fn place_of(&self, name: &str, tensor: &TensorView<'_>) -> Option<TensorFile> {
+        self.shard_of(name).ok()?.bytes.place_of(tensor.bytes)
     }
 
     pub(crate) fn release(&self) {

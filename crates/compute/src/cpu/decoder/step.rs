@@ -116,7 +116,9 @@ impl<'a, K: BlockProducts> Step<'a, K> {
                 let first = row * self.widths.hidden;
                 // SAFETY: this row is one item's alone.
                 let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
-                self.embedding.read(self.batch.rows[row].token.index(), hidden);
+                if let Err(error) = self.embedding.read(self.batch.rows[row].token.index(), hidden) {
+                    member.fail(format!("cannot look up a token in the model's file: {error}"));
+                }
             }
         })
     }

@@ -26,6 +26,11 @@ impl<'a> Member<'a> {
         self.index
     }
 
+    /// Ends the region for all: nobody begins the phase behind the next one.
+    pub(crate) fn fail(&self, message: String) {
+        self.state.fail(message);
+    }
+
     /// One phase: `body` sees each of `0..items` once, on some member, lower ones first. Returns when all are done. A
     /// member that comes late finds nothing left to do; outside of `body` it must not touch what later phases write.
     pub(crate) fn each(&self, items: usize, mut body: impl FnMut(usize)) -> Result<(), Stopped> {

@@ -1,6 +1,6 @@
 //! Tensors as a checkpoint has them, checked against the shapes the decoder needs.
 
-use baton_model::{DecoderSpec, Part, TensorView};
+use baton_model::{DecoderSpec, Part, TensorFile, TensorView};
 
 use crate::ComputeError;
 use crate::cpu::lanes::padded;
@@ -9,6 +9,10 @@ use crate::cpu::lanes::padded;
 pub(crate) trait Weights: Send + Sync {
     fn spec(&self) -> &DecoderSpec;
     fn tensor(&self, part: Part) -> Result<TensorView<'_>, String>;
+    /// Where a tensor lies on the disk. `None` if it is in memory in any case.
+    fn tensor_file(&self, _part: Part) -> Result<Option<TensorFile>, String> {
+        Ok(None)
+    }
     /// Equal for equal weights.
     fn weights_id(&self) -> String;
 }
