@@ -1,12 +1,12 @@
 //! Weights of bf16 in twelve bits each, without loss: a step that waits for memory reads a quarter less of it.
 //!
 //! ```text
-//!   bf16    sign | exponent, 8 bits | mantissa, 7 bits
-//!   tile    512 bytes: sign and mantissa | 256 bytes: codes of exponents, two in each
+//!   bf16    high byte: sign | exponent, upper 7 bits       low byte: its last bit | mantissa, 7 bits
+//!   tile    512 low bytes | 256 bytes: codes of high bytes, two in each
 //! ```
 //!
-//! A tile is 16 columns × 32 k. Nearly all weights of a panel have one of sixteen exponents: that of zero, which is code 0, or one
-//! of fifteen that follow each other. The few others are written over what a tile expands to.
+//! A tile is 16 columns × 32 k. Nearly all weights of a panel have one of sixteen high bytes: of either sign, that of zero or one of
+//! seven that follow each other, for fourteen exponents. The few others are written over what a tile expands to.
 
 mod encode;
 mod expand;
@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 
 use half::bf16;
 
-pub(crate) use self::encode::Exponents;
+pub(crate) use self::encode::HighBytes;
 use self::encode::{Exception, encode};
-use self::expand::{Tables, expand};
+use self::expand::expand;
 use super::chunks::Chunks;
 use super::lanes::Lanes;
 use super::pairs::TILE;
@@ -26,9 +26,9 @@ use super::region::Region;
 use crate::ComputeError;
 
 /// Of one tile.
-const SIGNIFICAND_BYTES: usize = TILE;
+const LOW_BYTES: usize = TILE;
 const CODE_BYTES: usize = TILE / 2;
-pub(crate) const TILE_BYTES: usize = SIGNIFICAND_BYTES + CODE_BYTES;
+pub(crate) const TILE_BYTES: usize = LOW_BYTES + CODE_BYTES;
 
 /// Panels that are read side by side.
 const PAIR: usize = 2;
@@ -45,7 +45,7 @@ pub(crate) struct Compact {
 }
 
 struct Panel {
-    tables: Tables,
+    high_bytes: HighBytes,
     exceptions: Box<[Exception]>,
 }
 
@@ -65,16 +65,16 @@ impl Compact {
     /// Once for each panel: `weights` are its tiles.
     pub(crate) fn pack(&self, panel: usize, weights: &[bf16]) {
         assert!(weights.len() == self.blocks * TILE && self.panels[panel].get().is_none());
-        let exponents = Exponents::of(weights);
+        let high_bytes = HighBytes::of(weights);
         let mut exceptions = Vec::new();
         for (block, weights) in weights.as_chunks().0.iter().enumerate() {
             // SAFETY: this tile, which the caller alone uses now.
             let tile = unsafe { &mut *self.tile(panel, block).cast_mut().cast::<[u8; TILE_BYTES]>() };
-            encode(weights, exponents, tile, |i, bits| {
+            encode(weights, high_bytes, tile, |i, bits| {
                 exceptions.push(Exception { at: (block * TILE + i) as u32, bits });
             });
         }
-        let packed = self.panels[panel].set(Panel { tables: exponents.tables(), exceptions: exceptions.into() });
+        let packed = self.panels[panel].set(Panel { high_bytes, exceptions: exceptions.into() });
         assert!(packed.is_ok(), "panel {panel} is packed twice");
     }
 
@@ -95,9 +95,9 @@ impl Compact {
             let packed = self.panels[panel].get();
             // Without it the panel would be skipped in silence.
             assert!(packed.is_some(), "panel {panel} is read before it is packed");
-            let Panel { tables, exceptions } = packed?;
+            let Panel { high_bytes, exceptions } = packed?;
             let passed = exceptions.partition_point(|exception| exception.at < (block * TILE) as u32);
-            Some(PanelReader { next: self.tile(panel, block), tables, exceptions: &exceptions[passed..] })
+            Some(PanelReader { next: self.tile(panel, block), high_bytes, exceptions: &exceptions[passed..] })
         };
         let second = if panels.len() == PAIR { of(panels.start + 1) } else { None };
         Reader { block, blocks: self.blocks, asks: true, panels: [of(panels.start), second] }
@@ -117,7 +117,7 @@ pub(crate) struct Reader<'a> {
 #[derive(Clone)]
 struct PanelReader<'a> {
     next: *const u8,
-    tables: &'a Tables,
+    high_bytes: &'a HighBytes,
     /// From the next block on.
     exceptions: &'a [Exception],
 }
@@ -128,43 +128,58 @@ impl Reader<'_> {
         Self { asks: false, ..self }
     }
 
-    pub(crate) fn block(&self) -> usize {
-        self.block
-    }
-
     pub(crate) fn panels(&self) -> usize {
         self.panels.iter().flatten().count()
     }
 
-    /// The next block of each panel, panels `panel_stride` apart.
+    /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
     ///
     /// # Safety
-    /// A tile is writable at `to`, and with a second panel one at `to` + `panel_stride`.
+    /// So many tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
     #[inline(always)]
-    pub(crate) unsafe fn next<L: Lanes>(&mut self, to: *mut bf16, panel_stride: usize) {
-        assert!(self.block < self.blocks);
-        self.block += 1;
-        let end = (self.block * TILE) as u32;
-        // At a panel's end those of the next pair are asked for: the neighbour is being read.
-        let is_near_end = self.block + PREFETCH_TILES > self.blocks;
-        let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
+    pub(crate) unsafe fn next<L: Lanes>(&mut self, blocks: usize, to: *mut bf16, panel_stride: usize) {
+        let passed = self.block..self.block + blocks;
+        assert!(passed.end <= self.blocks);
+        self.block = passed.end;
         for (which, panel) in self.panels.iter_mut().enumerate() {
             let Some(panel) = panel else { continue };
-            if self.asks {
-                for line in (0..TILE_BYTES).step_by(LINE) {
-                    L::prefetch(panel.next.wrapping_add(ahead + line));
+            // SAFETY: the caller's promise.
+            let to = unsafe { to.add(which * panel_stride) };
+            for (place, block) in passed.clone().enumerate() {
+                if self.asks {
+                    // At a panel's end those of the next pair are asked for: the neighbour is being read.
+                    let is_near_end = block + PREFETCH_TILES >= self.blocks;
+                    let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
+                    for line in (0..TILE_BYTES).step_by(LINE) {
+                        L::prefetch(panel.next.wrapping_add(ahead + line));
+                    }
+                }
+                // SAFETY: a tile of the matrix; the caller's promise.
+                unsafe {
+                    expand::<L>(panel.next, panel.high_bytes, to.add(place * TILE).cast());
+                    panel.next = panel.next.add(TILE_BYTES);
                 }
             }
-            // SAFETY: a tile of the matrix; the caller's promise; an exception's place is below `end`.
-            unsafe {
-                let to = to.add(which * panel_stride);
-                expand::<L>(panel.next, panel.tables, to.cast());
-                while let Some(&Exception { at, bits }) = panel.exceptions.first().filter(|next| next.at < end) {
-                    to.add(at as usize % TILE).write(bf16::from_bits(bits));
-                    panel.exceptions = &panel.exceptions[1..];
-                }
-                panel.next = panel.next.add(TILE_BYTES);
-            }
+            // SAFETY: the caller's promise.
+            unsafe { panel.write_exceptions(&passed, to) };
+        }
+    }
+}
+
+impl PanelReader<'_> {
+    /// Those of some blocks. Behind many tiles, not behind each: nobody can foretell whether one has any.
+    ///
+    /// # Safety
+    /// The tiles of the blocks are writable at `to`.
+    #[inline(always)]
+    unsafe fn write_exceptions(&mut self, blocks: &Range<usize>, to: *mut bf16) {
+        let (begin, end) = ((blocks.start * TILE) as u32, (blocks.end * TILE) as u32);
+        while let Some((&Exception { at, bits }, others)) =
+            self.exceptions.split_first().filter(|(next, _)| next.at < end)
+        {
+            // SAFETY: those before `begin` were passed, so it is in one of these tiles.
+            unsafe { to.add((at - begin) as usize).write(bf16::from_bits(bits)) };
+            self.exceptions = others;
         }
     }
 }
@@ -196,9 +211,11 @@ mod tests {
         #[inline(always)]
         fn run<L: Lanes>(mut self) {
             let tiles = self.1.len() / TILE / self.2;
-            for block in 0..tiles {
+            // Some at a time, and what is left of them.
+            for block in (0..tiles).step_by(3) {
+                let some = (tiles - block).min(3);
                 // SAFETY: panels of so many tiles each.
-                unsafe { self.0.next::<L>(self.1[block * TILE..].as_mut_ptr(), tiles * TILE) };
+                unsafe { self.0.next::<L>(some, self.1[block * TILE..].as_mut_ptr(), tiles * TILE) };
             }
         }
     }

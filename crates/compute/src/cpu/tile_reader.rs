@@ -22,13 +22,6 @@ impl TileReader<'_> {
         }
     }
 
-    pub(crate) fn block(&self) -> usize {
-        match self {
-            Self::Compact(reader) => reader.block(),
-            Self::Cells(reader) => reader.block(),
-        }
-    }
-
     pub(crate) fn panels(&self) -> usize {
         match self {
             Self::Compact(reader) => reader.panels(),
@@ -36,17 +29,17 @@ impl TileReader<'_> {
         }
     }
 
-    /// The next block of each panel, panels `panel_stride` apart.
+    /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
     ///
     /// # Safety
-    /// A tile is writable at `to`, and with a second panel one at `to` + `panel_stride`.
+    /// So many tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
     #[inline(always)]
-    pub(crate) unsafe fn next<L: Lanes>(&mut self, to: *mut bf16, panel_stride: usize) {
+    pub(crate) unsafe fn next<L: Lanes>(&mut self, blocks: usize, to: *mut bf16, panel_stride: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Self::Compact(reader) => reader.next::<L>(to, panel_stride),
-                Self::Cells(reader) => reader.next::<L>(to, panel_stride),
+                Self::Compact(reader) => reader.next::<L>(blocks, to, panel_stride),
+                Self::Cells(reader) => reader.next::<L>(blocks, to, panel_stride),
             }
         }
     }

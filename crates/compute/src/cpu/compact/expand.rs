@@ -1,38 +1,20 @@
-//! A tile's twelve bits as bf16 again.
+//! A tile's twelve bits as bf16 again: high bytes are looked up, and interleaved with the low ones. Vector units interleave eight
+//! bytes of each 16 with eight others, so four rows of a tile (32 words each) lie like this:
 //!
 //! ```text
-//!   low byte    last bit of the exponent | mantissa          high byte   sign | rest of the exponent
-//! ```
-//!
-//! Look-ups give the exponent's bits of both, and interleaving them makes words. Vector units interleave eight bytes of each 16
-//! with eight others, so four rows of a tile (32 words each) lie like this:
-//!
-//! ```text
-//!   64 significands    | row 0, words 0..8 | row 1, words 0..8 | row 0, words 8..16 | …
+//!   64 low bytes       | row 0, words 0..8 | row 1, words 0..8 | row 0, words 8..16 | …
 //!   64 more            | row 2             | row 3             | …
 //!   64 bytes of codes  the same order: rows 0 and 1 in the low halves, 2 and 3 in the high ones
 //! ```
 
-use super::{SIGNIFICAND_BYTES, TILE_BYTES};
+use super::{HighBytes, LOW_BYTES, TILE_BYTES};
 use crate::cpu::lanes::Lanes;
 use crate::cpu::pairs::TILE;
 
-/// By code: what the exponent gives to the low byte and to the high byte.
-pub(super) struct Tables {
-    low: [u8; 16],
-    high: [u8; 16],
-}
-
-impl Tables {
-    pub(super) fn new(exponents: [u8; 16]) -> Self {
-        Self { low: exponents.map(|exponent| exponent << 7), high: exponents.map(|exponent| exponent >> 1) }
-    }
-}
-
 /// Where a weight lies in its tile.
 pub(super) struct Place {
-    pub(super) significand: usize,
-    /// Behind the significands.
+    pub(super) low: usize,
+    /// Behind the low bytes.
     pub(super) code: usize,
     pub(super) shift: u32,
 }
@@ -44,31 +26,31 @@ pub(super) const RUN: usize = 8;
 pub(super) const fn place(i: usize) -> Place {
     let (row, word) = (i / 32, i % 32);
     let at = word / RUN * 16 + row % 2 * RUN + word % RUN;
-    Place { significand: row / 2 * 64 + at, code: row / 4 * 64 + at, shift: (row % 4 / 2 * 4) as u32 }
+    Place { low: row / 2 * 64 + at, code: row / 4 * 64 + at, shift: (row % 4 / 2 * 4) as u32 }
 }
 
 /// # Safety
 /// A tile is readable at `tile`, and one of bf16 writable at `to`.
 #[inline(always)]
-pub(super) unsafe fn expand<L: Lanes>(tile: *const u8, tables: &Tables, to: *mut u16) {
+pub(super) unsafe fn expand<L: Lanes>(tile: *const u8, high_bytes: &HighBytes, to: *mut u16) {
+    let table = &high_bytes.by_code;
     // SAFETY: the caller's promise; kernels over these lanes run where their instructions are.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         match L::TABLE_BYTES {
-            64 => return x86::expand_64(tile, tables, to),
-            32 => return x86::expand_32(tile, tables, to),
+            64 => return x86::expand_64(tile, table, to),
+            32 => return x86::expand_32(tile, table, to),
             _ => {}
         }
-        plainly(&*tile.cast(), tables, &mut *to.cast());
+        plainly(&*tile.cast(), table, &mut *to.cast());
     }
 }
 
-fn plainly(tile: &[u8; TILE_BYTES], tables: &Tables, to: &mut [u16; TILE]) {
+fn plainly(tile: &[u8; TILE_BYTES], table: &[u8; 16], to: &mut [u16; TILE]) {
     for (i, to) in to.iter_mut().enumerate() {
         let place = place(i);
-        let code = usize::from(tile[SIGNIFICAND_BYTES + place.code] >> place.shift & 15);
-        let significand = tile[place.significand];
-        *to = u16::from_le_bytes([tables.low[code] | significand & 0x7f, tables.high[code] | significand & 0x80]);
+        let code = usize::from(tile[LOW_BYTES + place.code] >> place.shift & 15);
+        *to = u16::from_le_bytes([tile[place.low], table[code]]);
     }
 }
 
@@ -76,28 +58,24 @@ fn plainly(tile: &[u8; TILE_BYTES], tables: &Tables, to: &mut [u16; TILE]) {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{SIGNIFICAND_BYTES, Tables};
+    use super::LOW_BYTES;
 
     /// # Safety
     /// As for [`expand`](super::expand), and the machine has AVX-512 with byte instructions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn expand_64(tile: *const u8, tables: &Tables, to: *mut u16) {
+    pub(super) unsafe fn expand_64(tile: *const u8, table: &[u8; 16], to: *mut u16) {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = _mm512_broadcast_i32x4(_mm_loadu_si128(tables.low.as_ptr().cast()));
-            let high = _mm512_broadcast_i32x4(_mm_loadu_si128(tables.high.as_ptr().cast()));
-            let (sign, half) = (_mm512_set1_epi8(0x80_u8 as i8), _mm512_set1_epi8(15));
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            let half = _mm512_set1_epi8(15);
             for quad in 0..4 {
-                let codes = _mm512_loadu_si512(tile.add(SIGNIFICAND_BYTES + quad * 64).cast());
+                let codes = _mm512_loadu_si512(tile.add(LOW_BYTES + quad * 64).cast());
                 let both = [_mm512_and_si512(codes, half), _mm512_and_si512(_mm512_srli_epi16::<4>(codes), half)];
                 for (pair, codes) in both.into_iter().enumerate() {
                     let pair = quad * 2 + pair;
-                    let significands = _mm512_loadu_si512(tile.add(pair * 64).cast());
-                    let (low, high) = (_mm512_shuffle_epi8(low, codes), _mm512_shuffle_epi8(high, codes));
-                    // low | significands & !sign, high | significands & sign
-                    let low = _mm512_ternarylogic_epi32::<0xf4>(low, significands, sign);
-                    let high = _mm512_ternarylogic_epi32::<0xf8>(high, significands, sign);
+                    let low = _mm512_loadu_si512(tile.add(pair * 64).cast());
+                    let high = _mm512_shuffle_epi8(table, codes);
                     _mm512_storeu_si512(to.add(pair * 64).cast(), _mm512_unpacklo_epi8(low, high));
                     _mm512_storeu_si512(to.add(pair * 64 + 32).cast(), _mm512_unpackhi_epi8(low, high));
                 }
@@ -109,23 +87,20 @@ mod x86 {
     /// As for [`expand`](super::expand), and the machine has AVX2.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn expand_32(tile: *const u8, tables: &Tables, to: *mut u16) {
+    pub(super) unsafe fn expand_32(tile: *const u8, table: &[u8; 16], to: *mut u16) {
         // SAFETY: the caller's promise.
         unsafe {
-            let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(tables.low.as_ptr().cast()));
-            let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(tables.high.as_ptr().cast()));
-            let (sign, half) = (_mm256_set1_epi8(0x80_u8 as i8), _mm256_set1_epi8(15));
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            let half = _mm256_set1_epi8(15);
             // Half of the words of four rows.
             for piece in 0..8 {
                 let (quad, side) = (piece / 2, piece % 2);
-                let codes = _mm256_loadu_si256(tile.add(SIGNIFICAND_BYTES + quad * 64 + side * 32).cast());
+                let codes = _mm256_loadu_si256(tile.add(LOW_BYTES + quad * 64 + side * 32).cast());
                 let both = [_mm256_and_si256(codes, half), _mm256_and_si256(_mm256_srli_epi16::<4>(codes), half)];
                 for (pair, codes) in both.into_iter().enumerate() {
                     let pair = quad * 2 + pair;
-                    let significands = _mm256_loadu_si256(tile.add(pair * 64 + side * 32).cast());
-                    let (low, high) = (_mm256_shuffle_epi8(low, codes), _mm256_shuffle_epi8(high, codes));
-                    let low = _mm256_or_si256(low, _mm256_andnot_si256(sign, significands));
-                    let high = _mm256_or_si256(high, _mm256_and_si256(sign, significands));
+                    let low = _mm256_loadu_si256(tile.add(pair * 64 + side * 32).cast());
+                    let high = _mm256_shuffle_epi8(table, codes);
                     let to = to.add(pair * 64 + side * 16);
                     _mm256_storeu_si256(to.cast(), _mm256_unpacklo_epi8(low, high));
                     _mm256_storeu_si256(to.add(32).cast(), _mm256_unpackhi_epi8(low, high));

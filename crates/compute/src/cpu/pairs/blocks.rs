@@ -85,7 +85,7 @@ impl<'a> Source<'a> {
                     let stride = STREAM_BLOCKS * TILE;
                     // SAFETY: there is room for both tiles.
                     unsafe {
-                        reader.next::<L>(tiles, stride);
+                        reader.next::<L>(1, tiles, stride);
                         for panel in 0..reader.panels() {
                             let tile = tiles.add(panel * stride);
                             widened.put_columns::<L>(pair * PRODUCT_PANELS + panel, tile, pair_stride, PAIRS);

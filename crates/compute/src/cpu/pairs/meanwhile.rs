@@ -7,7 +7,6 @@ use half::bf16;
 use super::PRODUCT_SUMS;
 use super::ahead::Ahead;
 use super::asking::Asking;
-use super::expanding::Expanding;
 use super::sums::Sums;
 use super::turns::Turns;
 use crate::cpu::gemm::GemmItem;
@@ -21,7 +20,6 @@ pub(super) struct Meanwhile<'a> {
     resumed_next: NextSums,
     unfinished: Option<Sums<'a>>,
     finishing: Turns,
-    pub(super) expanding: Option<Expanding<'a>>,
 }
 
 impl<'a> Meanwhile<'a> {
@@ -32,7 +30,6 @@ impl<'a> Meanwhile<'a> {
             resumed_next: NextSums { at: std::ptr::null(), blocks: 0 },
             unfinished: None,
             finishing: Turns::NEVER,
-            expanding: None,
         }
     }
 
@@ -81,11 +78,7 @@ impl Meanwhile<'_> {
     /// So many blocks may follow each other now.
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
-        let blocks = self.ahead.blocks().min(self.resumed_next.blocks()).min(self.finishing.until);
-        match &self.expanding {
-            Some(expanding) => blocks.min(expanding.turns.until),
-            None => blocks,
-        }
+        self.ahead.blocks().min(self.resumed_next.blocks()).min(self.finishing.until)
     }
 
     /// On their way.
@@ -102,11 +95,6 @@ impl Meanwhile<'_> {
         for _ in 0..self.finishing.go_on(blocks) {
             if let Some(sums) = &mut self.unfinished {
                 sums.finish_some::<L>();
-            }
-        }
-        if let Some(expanding) = &mut self.expanding {
-            for _ in 0..expanding.turns.go_on(blocks) {
-                expanding.expand::<L>();
             }
         }
     }

@@ -220,10 +220,8 @@ impl PairsProduct {
         }
         for first in (0..blocks).step_by(STREAM_BLOCKS) {
             let some = STREAM_BLOCKS.min(blocks - first);
-            for block in 0..some {
-                // SAFETY: inside the room.
-                unsafe { reader.next::<L>(room.add(block * TILE), self.b_panel_stride) };
-            }
+            // SAFETY: inside the room.
+            unsafe { reader.next::<L>(some, room, self.b_panel_stride) };
             // SAFETY: A has all blocks.
             let a = unsafe { self.a.add(first * TILE) };
             L::call(Self { a, pairs: some * BLOCK_PAIRS, resume: self.resume || first > 0, ..*self });
@@ -249,9 +247,7 @@ impl PairsProduct {
             // Tiles that were written just now take long to load, and between products vectors wait.
             for first in (0..blocks).step_by(STREAM_BLOCKS) {
                 let some = STREAM_BLOCKS.min(blocks - first);
-                for block in 0..some {
-                    reader.next::<L>(room.add(block * TILE), self.b_panel_stride);
-                }
+                reader.next::<L>(some, room, self.b_panel_stride);
                 let product = Self { a: self.a.add(first * TILE), ..*self };
                 for block in 0..some {
                     tiles::add::<ROWS, COLUMNS>(&product.operands(block));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ComputeError;
 use crate::cpu::chunks::Chunks;
-use crate::cpu::compact::{self, Compact, Exponents};
+use crate::cpu::compact::{self, Compact, HighBytes};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
 use crate::cpu::pairs::TILE;
@@ -309,7 +309,7 @@ fn suits_compact<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
         pack_panel(panel, columns, &mut packed);
         let Some(weights) = E::as_bf16(&packed) else { return false };
         seen += weights.len();
-        exceptions += Exponents::of(weights).exceptions(weights);
+        exceptions += HighBytes::of(weights).exceptions(weights);
     }
     exceptions * EXCEPTIONS <= seen
 }

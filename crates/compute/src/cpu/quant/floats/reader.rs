@@ -9,6 +9,7 @@ use super::PREFETCH_BYTES;
 use super::expand::Expand;
 use super::format::FloatFormat;
 use crate::cpu::lanes::Lanes;
+use crate::cpu::pairs::TILE;
 
 #[derive(Clone)]
 pub(crate) struct CellReader<'a> {
@@ -41,33 +42,31 @@ impl CellReader<'_> {
         Self { asks: false, ..self }
     }
 
-    pub(crate) fn block(&self) -> usize {
-        self.blocks.start
-    }
-
     pub(crate) fn panels(&self) -> usize {
         self.panels.iter().flatten().count()
     }
 
-    /// The next block of each panel, panels `panel_stride` apart.
+    /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
     ///
     /// # Safety
-    /// A tile is writable at `to`, and with a second panel one at `to` + `panel_stride`.
+    /// So many tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
     #[inline(always)]
-    pub(crate) unsafe fn next<L: Lanes>(&mut self, to: *mut bf16, panel_stride: usize) {
-        assert!(!self.blocks.is_empty());
-        let block = self.blocks.start;
-        self.blocks.start += 1;
-        let after = block + self.ahead;
-        let after = if after < self.blocks.end { after } else { after + self.between };
-        for (which, panel) in self.panels.iter().enumerate() {
-            let &Some((format, cells)) = panel else { continue };
-            if self.asks {
-                format.prefetch::<L>(cells, after);
+    pub(crate) unsafe fn next<L: Lanes>(&mut self, blocks: usize, to: *mut bf16, panel_stride: usize) {
+        let passed = self.blocks.start..self.blocks.start + blocks;
+        assert!(passed.end <= self.blocks.end);
+        self.blocks.start = passed.end;
+        for (place, block) in passed.enumerate() {
+            let after = block + self.ahead;
+            let after = if after < self.blocks.end { after } else { after + self.between };
+            for (which, panel) in self.panels.iter().enumerate() {
+                let &Some((format, cells)) = panel else { continue };
+                if self.asks {
+                    format.prefetch::<L>(cells, after);
+                }
+                // SAFETY: the caller's promise; panels have the block.
+                let to = unsafe { to.add(which * panel_stride + place * TILE) };
+                L::call(Expand { format, cells, block, to });
             }
-            // SAFETY: the caller's promise; panels have the block.
-            let to = unsafe { to.add(which * panel_stride) };
-            L::call(Expand { format, cells, block, to });
         }
     }
 }
