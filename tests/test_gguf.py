@@ -62,6 +62,8 @@ def test_looking_tokens_up_keeps_nothing_of_the_file_in_memory(converted, file):
     assert status == 200, answer
     engines = converted.engine_pids()
     assert engines and [resident_kb_of(file, pid) for pid in engines] == [0] * len(engines)
+    # The gateway has read its tokenizer through a map, which is found so.
+    assert resident_kb_of(file, converted.process.pid) > 0
 
 
 def test_a_file_that_shrinks_while_it_is_served_loses_no_request(file, tmp_path):
@@ -74,7 +76,9 @@ def test_a_file_that_shrinks_while_it_is_served_loses_no_request(file, tmp_path)
         waiting = pool.submit(deployment.call, "/v1/completions", body)
         reason = "cannot look up a token in the model's file"
         eventually(lambda: reason in deployment.log.read_text(), "an engine that says why it stopped")
-        served.write_bytes(whole)
+        # At once: an engine that starts meanwhile must not meet half of it.
+        (tmp_path / "whole.gguf").write_bytes(whole)
+        os.replace(tmp_path / "whole.gguf", served)
         status, answer = waiting.result()
         assert status == 200, answer
         assert answer["choices"] == expected

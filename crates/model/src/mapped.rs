@@ -37,7 +37,7 @@ impl FileBytes {
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         #[allow(unsafe_code, reason = "weights are mapped, not read: a model may be larger than memory")]
-        // SAFETY: the map is read-only and private to this process; model files are not written while they are served, and
+        // SAFETY: the map is read-only and private to this process; model files are not written while they are loaded, and
         // no value in them decides an address (offsets are checked against the mapped length).
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self::Mapped { map, file: Arc::new(file) })

@@ -147,7 +147,7 @@ impl Reader<'_> {
             let to = unsafe { to.add(which * panel_stride) };
             for (place, block) in passed.clone().enumerate() {
                 if self.asks {
-                    // At a panel's end those of the next pair are asked for: the neighbour is being read.
+                    // At a panel's end those of the next pair are asked for: the neighbour's turn is next, or was before.
                     let is_near_end = block + PREFETCH_TILES >= self.blocks;
                     let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
                     for line in (0..TILE_BYTES).step_by(LINE) {

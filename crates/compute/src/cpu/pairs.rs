@@ -12,6 +12,7 @@
 mod ahead;
 mod asking;
 mod blocks;
+mod expanding;
 mod few_rows;
 mod many_rows;
 mod meanwhile;

@@ -32,7 +32,7 @@ pub(crate) struct Team {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Another member has failed: leave the region.
+/// A member has failed: leave the region.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
@@ -299,9 +299,10 @@ mod tests {
                         member.fail("no such file".to_owned());
                     }
                 })?;
-                member.each(30, |_| {})?;
-                after.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                // So few that members who come late find them done.
+                member.each(1, |_| {
+                    after.fetch_add(1, Ordering::Relaxed);
+                })
             };
             assert_eq!(team.run(&job).unwrap_err().to_string(), "device: no such file");
             assert_eq!(after.into_inner(), 0);

@@ -117,7 +117,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
                 // SAFETY: this row is one item's alone.
                 let hidden = unsafe { self.hidden.slice_mut(first..first + self.spec.hidden) };
                 if let Err(error) = self.embedding.read(self.batch.rows[row].token.index(), hidden) {
-                    member.fail(format!("cannot look up a token in the model's file: {error}"));
+                    return member.fail(format!("cannot look up a token in the model's file: {error}"));
                 }
             }
         })

@@ -2,7 +2,7 @@
 
 use super::asking::Pages;
 
-/// Weights that the next pass meets, or that are expanded for the one behind it, in one run of memory or two.
+/// Weights that the next pass meets, or is expanded from, in one run of memory or two.
 pub(super) struct Ahead {
     pub(super) pages: Pages,
     /// Blocks until all has been asked for.

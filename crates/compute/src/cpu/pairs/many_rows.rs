@@ -3,6 +3,7 @@
 use half::bf16;
 
 use super::ahead::Ahead;
+use super::expanding::Expanding;
 use super::meanwhile::Meanwhile;
 use super::passes::{Pass, PassBlocks, Passes, SumsAt};
 use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
@@ -10,7 +11,6 @@ use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::tile_reader::TileReader;
 use crate::cpu::weights::Matrix;
 
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
@@ -30,25 +30,29 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let mut passes = Passes::new(item.panels.clone(), blocks, of).chain(next_items);
     let (mut now, mut next) = (passes.next(), passes.next());
     let mut meanwhile = Meanwhile::new(item);
-    // Whether all of a pass has been asked for before its turn.
-    let mut is_near = false;
     let mut half = 0;
+    if let Some(pass) = &now {
+        // SAFETY: the first half is free.
+        meanwhile.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len())) };
+    }
     while let Some(pass) = now.take_if(|pass| is_own(pass)) {
         let after_next = passes.next();
-        let right = match matrix.reader(pass.panels.clone(), pass.blocks.start) {
-            Some(reader) => {
-                // While the other half may still be read.
-                half = 1 - half;
-                let reader = if is_near { reader.without_asking() } else { reader };
-                Right::expanded::<L>(reader, &pass, packed.expanded(half, pass.blocks.len()))
-            }
+        let right = match meanwhile.expanding.take().map(Expanding::complete::<L>) {
+            Some((b, panel_stride)) => Right { b, panel_stride },
             None => Right::in_memory(matrix, &pass),
         };
-        meanwhile.ahead = ahead(matrix, next.as_ref(), after_next.as_ref());
-        is_near = meanwhile.ahead.left() <= rows.steps::<L>(&pass);
-        if !is_near && !matrix.is_plain() {
-            // Readers ask for what they read, then.
-            meanwhile.ahead = Ahead::nothing();
+        let (ahead, steps) = (ahead(matrix, next.as_ref(), after_next.as_ref()), rows.steps::<L>(&pass));
+        // By the time that its turn comes.
+        let is_next_near = ahead.left() <= steps;
+        meanwhile.ahead = if is_next_near || matrix.is_plain() { ahead } else { Ahead::nothing() };
+        half = 1 - half;
+        if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
+            // SAFETY: this pass reads the other half.
+            let expanding = unsafe { Expanding::new(next, matrix, packed.expanded(half, next.blocks.len())) };
+            meanwhile.expanding = expanding.map(|expanding| match is_next_near {
+                true => expanding.without_asking(),
+                false => expanding.within(steps),
+            });
         }
         match pass.sums {
             SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut meanwhile),
@@ -83,15 +87,6 @@ impl Right {
     fn in_memory(matrix: &Matrix<bf16>, pass: &Pass) -> Self {
         let b = matrix.panel(pass.panels.start).wrapping_add(pass.blocks.start * TILE);
         Self { b, panel_stride: matrix.panel_stride() }
-    }
-
-    /// There is room for all tiles of the pass at `to`.
-    #[inline(always)]
-    fn expanded<L: Lanes>(mut reader: TileReader<'_>, pass: &Pass, to: *mut bf16) -> Self {
-        let panel_stride = pass.blocks.len() * TILE;
-        // SAFETY: as stated.
-        unsafe { reader.next::<L>(pass.blocks.len(), to, panel_stride) };
-        Self { b: to, panel_stride }
     }
 }
 

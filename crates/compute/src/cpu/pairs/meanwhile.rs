@@ -7,6 +7,7 @@ use half::bf16;
 use super::PRODUCT_SUMS;
 use super::ahead::Ahead;
 use super::asking::Asking;
+use super::expanding::Expanding;
 use super::sums::Sums;
 use super::turns::Turns;
 use crate::cpu::gemm::GemmItem;
@@ -20,6 +21,7 @@ pub(super) struct Meanwhile<'a> {
     resumed_next: NextSums,
     unfinished: Option<Sums<'a>>,
     finishing: Turns,
+    pub(super) expanding: Option<Expanding<'a>>,
 }
 
 impl<'a> Meanwhile<'a> {
@@ -30,6 +32,7 @@ impl<'a> Meanwhile<'a> {
             resumed_next: NextSums { at: std::ptr::null(), blocks: 0 },
             unfinished: None,
             finishing: Turns::NEVER,
+            expanding: None,
         }
     }
 
@@ -78,7 +81,8 @@ impl Meanwhile<'_> {
     /// So many blocks may follow each other now.
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
-        self.ahead.blocks().min(self.resumed_next.blocks()).min(self.finishing.until)
+        let expanding = self.expanding.as_ref().map_or(usize::MAX, |expanding| expanding.turns.until);
+        self.ahead.blocks().min(self.resumed_next.blocks()).min(self.finishing.until).min(expanding)
     }
 
     /// On their way.
@@ -96,6 +100,10 @@ impl Meanwhile<'_> {
             if let Some(sums) = &mut self.unfinished {
                 sums.finish_some::<L>();
             }
+        }
+        if let Some(expanding) = &mut self.expanding {
+            let due = expanding.turns.go_on(blocks);
+            expanding.expand::<L>(due);
         }
     }
 }

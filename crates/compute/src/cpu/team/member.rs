@@ -26,7 +26,7 @@ impl<'a> Member<'a> {
         self.index
     }
 
-    /// Ends the region for all: nobody begins the phase behind the next one.
+    /// Ends the region for all, behind this phase at the latest.
     pub(crate) fn fail(&self, message: String) {
         self.state.fail(message);
     }
@@ -86,6 +86,7 @@ impl<'a> Member<'a> {
                     }
                 }
                 (_, Next::Nothing) => state.phase.wait_past(seen, &state.failed),
+                (_, Next::Over) if state.failed.load(Ordering::Relaxed) => return Err(Stopped),
                 (_, Next::Over) => return Ok(()),
             }
             if state.failed.load(Ordering::Relaxed) {

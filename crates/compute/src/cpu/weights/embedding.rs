@@ -10,7 +10,7 @@ use baton_model::{Dtype, Part, TensorFile};
 use super::source::{Weights, checked};
 use crate::ComputeError;
 
-/// Read at once. Most rows are no longer.
+/// Read at once: a row of 2048 values in bf16.
 const CHUNK_BYTES: usize = 4 << 10;
 
 pub(crate) struct EmbeddingTable {
