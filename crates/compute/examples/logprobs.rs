@@ -39,7 +39,8 @@ fn main() -> Result<()> {
         None | Some("auto") => Products::Auto,
         Some("float") => Products::Float,
         Some("integer") => Products::Integer,
-        Some(other) => bail!("{other} is none of auto, float and integer"),
+        Some("both") => Products::Both,
+        Some(other) => bail!("{other} is none of auto, float, integer and both"),
     };
     let mut bytes = Vec::new();
     io::stdin().read_to_end(&mut bytes)?;

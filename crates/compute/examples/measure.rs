@@ -33,7 +33,8 @@ fn main() -> Result<()> {
             "compact" => weights = WeightForm::Compact,
             "float" => products = Products::Float,
             "integer" => products = Products::Integer,
-            other => bail!("{other:?} is neither plain nor compact, float nor integer"),
+            "both" => products = Products::Both,
+            other => bail!("{other:?} is neither plain nor compact, float, integer nor both"),
         }
     }
     let model = Arc::new(Model::open(&ModelSource::resolve(&name)?)?);

@@ -31,6 +31,8 @@ pub trait Backend: Send {
 #[derive(Clone, Debug)]
 pub struct BackendSpec {
     pub numerics_id: String,
+    /// KV of a token that was generated is not that of the same token in a prompt: neither may stand in for the other.
+    pub generated_differ: bool,
     pub vocab_size: usize,
     pub max_context_tokens: usize,
     pub pages_total: usize,

@@ -56,12 +56,12 @@ pub(crate) use self::pinning::allowed_cpus;
 pub use self::storage::{KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use self::weights::Progress;
 
-use self::batch::Batch;
+use self::batch::{Batch, Passes};
 use self::decoder::{Decode, Decoder, DecoderSizes, Phase, PhaseClock, Watchers};
 use self::sampling::{RowResult, Sampling, write_output};
 use self::shards::Shards;
 use self::slots::Slots;
-use self::storage::Storage;
+use self::storage::{Storage, TokenProducts};
 use self::team::Team;
 use self::weights::Weights;
 use crate::sample::SampleScratch;
@@ -88,7 +88,9 @@ pub struct CpuBackend {
     isa: Isa,
     decoder: Box<dyn Decode>,
     slots: Slots,
+    products: TokenProducts,
     batch: Batch,
+    passes: Passes,
     results: Vec<RowResult>,
     scratch: Vec<SampleScratch>,
     /// Where the thread that submits is to go with its first step.
@@ -147,7 +149,6 @@ impl CpuBackend {
             context,
             max_rows: options.max_step_tokens,
             weights: options.weights,
-            products: options.products,
         };
         let weights_id = weights.weights_id();
         let storage = Storage::decide(&spec, options.dtype, options.kv_dtype)
@@ -157,9 +158,15 @@ impl CpuBackend {
             Storage::Bf16 => Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?),
             Storage::Bf16WithInt8Kv => Box::new(Decoder::<i8>::load(&weights, isa, shards, team, &sizes, progress)?),
         };
+        let mut products = options.products.of_tokens();
+        if !decoder.has_codes() {
+            // They are all the same.
+            products = TokenProducts::Floats;
+        }
         Ok(Self {
             spec: BackendSpec {
-                numerics_id: format!("{weights_id}-{}", decoder.numerics()),
+                numerics_id: format!("{weights_id}-{}", decoder.numerics(products)),
+                generated_differ: products == TokenProducts::Both,
                 vocab_size: spec.vocab,
                 max_context_tokens: context,
                 pages_total: options.kv_pages,
@@ -170,7 +177,9 @@ impl CpuBackend {
             isa,
             decoder,
             slots: Slots::new(options.max_slots, spec.vocab),
+            products,
             batch: Batch::default(),
+            passes: Passes::default(),
             results: Vec::new(),
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
             submitter_cpu: None,
@@ -204,8 +213,13 @@ impl CpuBackend {
         output.clear();
         if !self.batch.rows.is_empty() {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
+            let (first, (last, products)) = self.passes.of(&self.batch, self.products);
+            if let Some((batch, products)) = first {
+                self.decoder.step(batch, products, &sampling, Watchers::default())?;
+            }
+            // A layer is done when all rows have passed it.
             let watchers = Watchers { on_layer: plan.on_layer.as_ref(), clock };
-            self.decoder.step(&self.batch, &sampling, watchers)?;
+            self.decoder.step(last, products, &sampling, watchers)?;
             write_output(&self.batch, &mut self.results, &mut output);
         }
         self.slots.release(plan)?;
@@ -221,7 +235,7 @@ impl CpuBackend {
         *blake3::hash(&bytes).as_bytes()
     }
 
-    /// The residual stream after the last layer, row by row, of a segment of the last step.
+    /// The residual stream after the last layer, row by row, of a segment of the last step, which took a single pass.
     pub fn hidden_of_last_step(&self, segment: usize) -> Vec<f32> {
         let rows = self.batch.segments.get(segment).map_or(0..0, |segment| segment.rows.clone());
         rows.flat_map(|row| self.decoder.hidden(row)).copied().collect()

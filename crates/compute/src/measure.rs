@@ -122,7 +122,8 @@ impl Steps {
         let plan = &mut self.plan;
         *plan = StepPlan::default();
         let pages = (first_position + tokens).div_ceil(PAGE_TOKENS);
-        let sampler = Arc::new(greedy());
+        // Prompts begin at their beginning; a token behind others was generated.
+        let sampler = Arc::new(greedy(if first_position == 0 { tokens } else { 0 }));
         for slot in 0..batch {
             let (first_token, first_page) = (plan.tokens.len(), plan.pages.len());
             let token = |i| InputToken::Known(TokenId(((slot + first_position + i) * 7 % self.shape.vocab) as u32));
@@ -173,11 +174,11 @@ fn fill_kv(backend: &CpuBackend) {
     }
 }
 
-fn greedy() -> SamplerSpec {
+fn greedy(prompt_tokens: usize) -> SamplerSpec {
     SamplerSpec {
         params: SamplingParams::greedy(),
         choice: Choice(0),
-        prompt: Arc::from([]),
+        prompt: std::iter::repeat_n(TokenId(0), prompt_tokens).collect(),
         outputs: Vec::new(),
         min_tokens: 0,
         stop_tokens: Vec::new(),

@@ -61,6 +61,7 @@ impl MockBackend {
         Ok(Self {
             spec: BackendSpec {
                 numerics_id: format!("mock-{says:016x}"),
+                generated_differ: false,
                 vocab_size: vocabulary.size() as usize,
                 max_context_tokens: (config.shape.context_tokens as usize).min(size.kv_pages * PAGE_TOKENS),
                 pages_total: size.kv_pages,

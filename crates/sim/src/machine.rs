@@ -81,6 +81,7 @@ impl Process {
         let hardware = Hardware::new(set_up.slots, memory.clone(), Arc::clone(&journal), random.fork(), failures);
         let spec = BackendSpec {
             numerics_id: "simulated".to_owned(),
+            generated_differ: false,
             vocab_size: VOCAB,
             max_context_tokens: weather.context_tokens,
             pages_total: set_up.pages,
@@ -113,6 +114,7 @@ impl Process {
         EngineInfo {
             model: "simulated".to_owned(),
             numerics_id: "simulated".to_owned(),
+            generated_differ: false,
             vocab_size: VOCAB as u32,
             max_context_tokens: weather.context_tokens as u32,
             pages_total: self.set_up.pages as u32,

@@ -1,9 +1,12 @@
 //! A plan, checked and resolved: every input a known token at a known place. Kernels trust it.
 
+mod passes;
+
 use std::ops::Range;
 
 use baton_core::{PAGE_TOKENS, PageId, TokenId};
 
+pub(crate) use self::passes::Passes;
 use super::slots::Slots;
 use crate::{BackendSpec, ComputeError, InputToken, Segment, SlotId, StepPlan};
 
@@ -26,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) position: usize,
     /// Where its K and V go.
     pub(crate) page: PageId,
+    /// Or it is a prompt's.
+    pub(crate) generated: bool,
 }
 
 /// Rows of one segment.
@@ -39,6 +44,8 @@ pub(crate) struct SegmentRows {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
+    /// Among those of all passes.
+    pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) slot: SlotId,
     pub(crate) position: usize,
@@ -107,12 +114,14 @@ impl Batch {
             if token.index() >= spec.vocab_size {
                 return broken(format!("token {token} in a vocabulary of {}", spec.vocab_size));
             }
-            self.rows.push(Row { token, position, page: pages[position / PAGE_TOKENS] });
+            let generated = position >= slot.prompt_tokens();
+            self.rows.push(Row { token, position, page: pages[position / PAGE_TOKENS], generated });
             let next = slot.prompt_token(position + 1);
             let prompt_logprobs = segment.output.prompt_logprobs.and_then(|top| next.map(|token| (token, top)));
             let sample = segment.output.sample && position + 1 == end;
             if sample || prompt_logprobs.is_some() {
                 self.wanted.push(Wanted {
+                    number: self.wanted.len(),
                     row: first_row + offset,
                     slot: segment.slot,
                     position,

@@ -27,7 +27,7 @@ use super::quant::CodeProducts;
 use super::rope::RopeTable;
 use super::shards::Shards;
 use super::shared::Shared;
-use super::storage::{Forms, Products, WeightForm};
+use super::storage::{TokenProducts, WeightForm};
 use super::team::{Member, Team};
 use super::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
 use super::workspace::Workspace;
@@ -35,7 +35,7 @@ use crate::{ComputeError, LayerHook};
 
 /// Takes rows of logits, on any member and in any order.
 pub(crate) trait LogitsSink: Sync {
-    /// `wanted` is an index into [`Batch::wanted`]; each comes once.
+    /// `wanted` is the [number](super::batch::Wanted::number) of a row; each comes once.
     fn take(&self, wanted: usize, logits: &mut [f32], member: usize);
 }
 
@@ -48,12 +48,22 @@ pub(crate) struct Watchers<'a> {
 
 /// A model ready to run, whatever its weights and KV are stored as.
 pub(crate) trait Decode: Send {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError>;
+    /// Weights that are codes have these products, but for those of logits.
+    fn step(
+        &mut self,
+        batch: &Batch,
+        products: CodeProducts,
+        sink: &dyn LogitsSink,
+        watchers: Watchers<'_>,
+    ) -> Result<(), ComputeError>;
 
     fn team(&self) -> &Team;
 
     /// Storage and order of sums, as they appear in a `numerics_id`.
-    fn numerics(&self) -> String;
+    fn numerics(&self, products: TokenProducts) -> String;
+
+    /// Whether some weights are codes.
+    fn has_codes(&self) -> bool;
 
     /// Memory of the weights that a phase of all layers reads.
     fn weight_bytes(&self, phase: Phase) -> usize;
@@ -91,7 +101,6 @@ pub(crate) struct DecoderSizes {
     pub(crate) context: usize,
     pub(crate) max_rows: usize,
     pub(crate) weights: WeightForm,
-    pub(crate) products: Products,
 }
 
 impl<K: BlockProducts> Decoder<K> {
@@ -113,7 +122,7 @@ impl<K: BlockProducts> Decoder<K> {
             weights: DecoderWeights::load(
                 &**source,
                 shards,
-                |bytes| Forms { compact: sizes.weights.is_compact(bytes, isa), codes: sizes.products.of_codes() },
+                |bytes| sizes.weights.is_compact(bytes, isa),
                 &mut team,
                 progress,
             )?,
@@ -131,7 +140,13 @@ impl<K: BlockProducts> Decoder<K> {
 }
 
 impl<K: BlockProducts> Decode for Decoder<K> {
-    fn step(&mut self, batch: &Batch, sink: &dyn LogitsSink, watchers: Watchers<'_>) -> Result<(), ComputeError> {
+    fn step(
+        &mut self,
+        batch: &Batch,
+        products: CodeProducts,
+        sink: &dyn LogitsSink,
+        watchers: Watchers<'_>,
+    ) -> Result<(), ComputeError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
         let rows = OwnRows::of::<K::Arithmetic>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
         self.attention.cut(batch, shard_members, &rows);
@@ -145,6 +160,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
             shards: self.shards,
             embedding: &self.embedding,
             weights: &self.weights,
+            products,
             rope: &self.rope,
             kv: &self.kv,
             evening: self.evening.as_ref(),
@@ -172,14 +188,13 @@ impl<K: BlockProducts> Decode for Decoder<K> {
         &self.team
     }
 
-    fn numerics(&self) -> String {
-        let products = match self.weights.code_products() {
-            Some(CodeProducts::Integers) => "-int14-v3",
-            // Says what products of whole numbers are, too: logits are such.
-            Some(CodeProducts::Floats) => "-codes-v2",
-            None => "",
-        };
-        format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+    fn numerics(&self, products: TokenProducts) -> String {
+        let (dash, products) = if self.has_codes() { ("-", products.name()) } else { ("", "") };
+        format!("{}-{}{dash}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+    }
+
+    fn has_codes(&self) -> bool {
+        self.weights.has_codes()
     }
 
     fn weight_bytes(&self, phase: Phase) -> usize {

@@ -8,7 +8,7 @@ pub(crate) use self::places::Places;
 use super::arithmetic::{Arithmetic, Waiting};
 use super::isa::{Isa, Kernel};
 use super::lanes::Lanes;
-use super::quant::{Cells, CodeProducts};
+use super::quant::CodeProducts;
 use super::rows::Rows;
 use super::shared::Shared;
 use super::weights::Projection;
@@ -18,6 +18,8 @@ pub(crate) struct Gemm<'a, E: Arithmetic> {
     pub(crate) x: Rows<'a, E>,
     /// One part per shard.
     pub(crate) weights: &'a [Projection<E>],
+    /// With weights that are codes.
+    pub(crate) products: CodeProducts,
     pub(crate) y: Output<'a, E>,
 }
 
@@ -153,10 +155,8 @@ impl<E: Arithmetic> Gemm<'_, E> {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
-        let of_whole_numbers = self
-            .weights
-            .iter()
-            .any(|part| part.matrix.cells().and_then(Cells::products) == Some(CodeProducts::Integers));
+        let of_whole_numbers =
+            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.cells().is_some());
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
         let reads_again =
             isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);

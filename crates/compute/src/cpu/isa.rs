@@ -88,11 +88,6 @@ impl Isa {
         false
     }
 
-    /// Whether products of whole numbers are faster than those of floats.
-    pub(crate) fn prefers_integers(self) -> bool {
-        !self.has_tiles()
-    }
-
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {

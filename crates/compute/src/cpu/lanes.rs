@@ -20,6 +20,14 @@ pub(crate) const LANES: usize = 16;
 /// Added to a small number it leaves its nearest integer in the low mantissa bits.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
+/// So many bits of each of 16 words, from bit `first` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits {
+    pub(crate) words: *const u32,
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
 /// Its mantissa takes small integers as they are, from bit `at` of a float on.
 pub(crate) const fn bits_bias(at: usize) -> f32 {
     (1 << (f32::MANTISSA_DIGITS as usize - 1 - at)) as f32
@@ -106,12 +114,18 @@ pub(crate) trait Lanes: Copy {
     /// 32 bytes are readable at `p`.
     unsafe fn load_f16(p: *const u8) -> Self;
 
-    /// [`bits_bias`]`(at)` plus an integer: `bits` bits of each of 16 words, from bit `first` on, which become those from bit
-    /// `at` on of a float's mantissa: `first + bits` ≤ 32, `at + bits` ≤ 23. Bits that move equally far can move together.
+    /// [`bits_bias`]`(at)` plus an integer: these bits, which become those from bit `at` on of a float's mantissa, whose last
+    /// one is bit 22. Bits that move equally far can move together.
     ///
     /// # Safety
-    /// 16 words are readable at `p`.
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self;
+    /// 16 words are readable.
+    unsafe fn load_bits(bits: Bits, at: usize) -> Self;
+
+    /// The same, of integers whose low bits and high ones lie apart.
+    ///
+    /// # Safety
+    /// 16 words of both are readable.
+    unsafe fn load_split_bits(low: Bits, high: Bits, at: usize) -> Self;
 
     /// Without the bits that a bf16 has no room for.
     fn cut_to_bf16(self) -> Self;
@@ -242,9 +256,10 @@ mod tests {
             };
             let words: [u32; LANES] =
                 std::hint::black_box(std::array::from_fn(|i| (i as u32 + 3).wrapping_mul(0x9e37_79b9)));
+            let bits = |first, count| Bits { words: words.as_ptr(), first, count };
+            let (low, high) = (bits(6, 6), bits(30, 2));
             // SAFETY: sixteen words.
-            let (bits_low, bits_high) =
-                unsafe { (L::load_bits(words.as_ptr(), 6, 6, 16), L::load_bits(words.as_ptr(), 30, 2, 11)) };
+            let (bits_low, bits_split) = unsafe { (L::load_bits(low, 16), L::load_split_bits(low, high, 11)) };
             let floats: [f32; 2 * LANES] = std::hint::black_box(std::array::from_fn(|i| i as f32 - 11.5));
             // SAFETY: sixteen pairs.
             let (first, second) = unsafe { L::load_pairs(floats.as_ptr()) };
@@ -265,7 +280,7 @@ mod tests {
                 a.keep_first(16, b),
                 a.cut_to_bf16(),
                 bits_low,
-                bits_high,
+                bits_split,
                 whole.add(magic).pow2_of_magic(),
                 odd,
                 first,
@@ -367,7 +382,7 @@ mod tests {
     struct Cut<'a>(&'a [f32; LANES], &'a [u32; LANES]);
 
     impl Kernel for Cut<'_> {
-        type Output = ([f32; LANES], [f32; LANES], [[u16; 2]; LANES]);
+        type Output = ([f32; LANES], [[f32; LANES]; 2], [[u16; 2]; LANES]);
 
         #[inline(always)]
         fn run<L: Lanes>(self) -> Self::Output {
@@ -376,7 +391,9 @@ mod tests {
             unsafe {
                 let numbers = L::load(self.0.as_ptr());
                 L::store_bf16_pairs(numbers, numbers.mul(L::splat(-1.0)), pairs.as_mut_ptr().cast());
-                (numbers.cut_to_bf16().to_array(), L::load_bits(self.1.as_ptr(), 27, 5, 16).to_array(), pairs)
+                let bits = |first, count| Bits { words: self.1.as_ptr(), first, count };
+                let split = L::load_split_bits(bits(27, 3), bits(30, 2), 16);
+                (numbers.cut_to_bf16().to_array(), [L::load_bits(bits(27, 5), 16), split].map(L::to_array), pairs)
             }
         }
     }
@@ -419,7 +436,7 @@ mod tests {
         for isa in Isa::available() {
             let (cut, bits, pairs) = isa.run(Cut(&numbers, &words));
             assert_eq!(cut, left, "{isa}");
-            assert_eq!(bits, std::array::from_fn(|i| bits_bias(16) + (i as f32 * 2.0)), "{isa}");
+            assert_eq!(bits, [std::array::from_fn(|i| bits_bias(16) + (i as f32 * 2.0)); 2], "{isa}");
             assert_eq!(pairs, left.map(|value| [value, -value].map(|value| (value.to_bits() >> 16) as u16)), "{isa}");
         }
     }

@@ -109,7 +109,7 @@ impl Arithmetic for bf16 {
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
         let (matrix, rows) = (&item.weights.matrix, item.rows.len());
         if let Some(cells) = matrix.cells()
-            && cells.products() == Some(CodeProducts::Integers)
+            && item.gemm.products == CodeProducts::Integers
         {
             return quant::integers::<L>(item, cells, &mut packed.quant);
         }

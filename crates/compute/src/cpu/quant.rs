@@ -1,11 +1,13 @@
 //! Quantized weights, which stay about as small as in their file: integer codes with a scale, and for some types a minimum, per
 //! 32 of them; [superblocks](superblock) have scales per 16 and per 256.
 //!
-//! They are multiplied [as bf16](floats), or, mostly on machines without tiles, and for logits on all, [as whole
-//! numbers](mod@integers).
+//! They are multiplied [as bf16](floats), which suits tiles and many rows, or [as whole numbers](mod@integers), which suits few
+//! rows, machines without tiles, and logits. Both read the same cells.
 
 mod buffers;
+mod cell_format;
 mod cells;
+mod codes;
 mod floats;
 mod format;
 mod group;
@@ -14,10 +16,19 @@ mod kept_rows;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
-pub(crate) use self::cells::{Cells, CodeProducts};
+pub(crate) use self::cells::Cells;
 #[cfg(test)]
 pub(crate) use self::floats::GIVEN_BACK;
 pub(crate) use self::floats::{CellReader, MOST_FROM_CODES, few_rows};
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) use self::integers::WITHOUT_VNNI;
 pub(crate) use self::integers::integers;
+
+/// What becomes of codes where they are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeProducts {
+    /// [Numbers of bf16](floats), in the order of tiles.
+    Floats,
+    /// They stay [whole numbers](mod@integers), as logits always have them.
+    Integers,
+}

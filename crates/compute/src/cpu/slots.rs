@@ -27,6 +27,10 @@ impl Slot {
         self.last_sampled = Some(token);
     }
 
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.spec.prompt.len()
+    }
+
     /// `None` beyond the prompt.
     pub(crate) fn prompt_token(&self, position: usize) -> Option<TokenId> {
         self.spec.prompt.get(position).copied()

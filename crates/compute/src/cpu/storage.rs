@@ -56,33 +56,58 @@ impl WeightForm {
 /// How quantized weights are multiplied. Results differ in their last bits, and numerics ids with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
-    /// Of whole numbers wherever there is no AMX.
+    /// [`Self::Both`] with AMX, whole numbers elsewhere.
     #[default]
     Auto,
     /// Rows and weights are rounded to bf16, but for logits.
     Float,
     /// Rows become whole numbers of 14 bits, 32 by 32; weights stay what they are.
     Integer,
+    /// Tokens of a prompt as floats, which takes the least time for many; those that were generated as whole numbers, which
+    /// does for few. A token's place decides, not the step that it is computed in.
+    Both,
 }
 
 impl Products {
     /// `Auto` asks the machine, not what it was told to use of it: that changes no result.
-    pub(crate) fn of_codes(self) -> CodeProducts {
-        let integer = match self {
-            Self::Auto => Isa::best().prefers_integers(),
-            Self::Float => false,
-            Self::Integer => true,
-        };
-        if integer { CodeProducts::Integers } else { CodeProducts::Floats }
+    pub(crate) fn of_tokens(self) -> TokenProducts {
+        match self {
+            Self::Auto if Isa::best().has_tiles() => TokenProducts::Both,
+            Self::Float => TokenProducts::Floats,
+            Self::Auto | Self::Integer => TokenProducts::Integers,
+            Self::Both => TokenProducts::Both,
+        }
     }
 }
 
-/// How weights are kept, decided.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forms {
-    /// Elements in fewer bits, where that suits them.
-    pub(crate) compact: bool,
-    pub(crate) codes: CodeProducts,
+/// [`Products`], decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenProducts {
+    Floats,
+    Integers,
+    Both,
+}
+
+impl TokenProducts {
+    /// Of a token that was generated, or is a prompt's.
+    pub(crate) fn of(self, generated: bool) -> CodeProducts {
+        match self {
+            Self::Floats => CodeProducts::Floats,
+            Self::Integers => CodeProducts::Integers,
+            Self::Both if generated => CodeProducts::Integers,
+            Self::Both => CodeProducts::Floats,
+        }
+    }
+
+    /// As it appears in a `numerics_id`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            // Says what products of whole numbers are, too: logits are such.
+            Self::Floats => "codes-v3",
+            Self::Integers => "int14-v3",
+            Self::Both => "codes-v3-int14-v3",
+        }
+    }
 }
 
 /// All decided.

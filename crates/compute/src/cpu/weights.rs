@@ -12,13 +12,11 @@ pub(crate) use embedding::EmbeddingTable;
 pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
-use self::matrix::{Arena, Order, Recipe, RowSlice, Serves, Types, pack, packed_elements};
+use self::matrix::{Arena, Order, Recipe, RowSlice, Types, pack, packed_elements};
 use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::{LANES, padded};
-use super::quant::{Cells, CodeProducts};
 use super::shards::{Deal, Shards};
-use super::storage::Forms;
 use super::team::Team;
 use crate::ComputeError;
 
@@ -97,24 +95,24 @@ impl Shapes {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// `forms` is asked once, for weights of so many bytes.
+    /// `compact` is asked once, for weights of so many bytes.
     pub(crate) fn load(
         weights: &dyn Weights,
         shards: Shards,
-        forms: impl Fn(usize) -> Forms,
+        compact: impl Fn(usize) -> bool,
         team: &mut Team,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
         let elements = (0..shards.count).map(|shard| shapes.elements::<E>(spec.layers, &shards, shard));
-        let forms = forms(elements.clone().sum::<usize>() * size_of::<E>());
-        let arenas = elements.map(|elements| Arena::new(elements, forms));
+        let compact = compact(elements.clone().sum::<usize>() * size_of::<E>());
+        let arenas = elements.map(|elements| Arena::new(elements, compact));
         let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
         let head = OutputRows { matrix, bias: None, rows: shapes.vocab, deal: Deal::Panels };
-        let head = loader.projection_for(Serves::Logits, Order::Stacked, shapes.hidden, &[head])?;
+        let head = loader.projection(Order::Stacked, shapes.hidden, &[head])?;
         Ok(Self { layers, final_norm: vector(weights, Part::FinalNorm, shapes.hidden)?, head })
     }
 }
@@ -136,16 +134,16 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// What quantized matrices are kept for; `None` without such.
-    pub(crate) fn code_products(&self) -> Option<CodeProducts> {
-        let of_layer =
-            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().find_map(of_parts);
-        self.layers.iter().find_map(of_layer).or_else(|| of_parts(&self.head))
+    /// Whether some are kept as codes.
+    pub(crate) fn has_codes(&self) -> bool {
+        let of_layer = |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
+        self.layers.iter().any(of_layer) || are_codes(&self.head)
     }
 }
 
-fn of_parts<E: Element>(parts: &Sharded<E>) -> Option<CodeProducts> {
-    parts.iter().find_map(|part| part.matrix.cells().and_then(Cells::products))
+fn are_codes<E: Element>(parts: &Sharded<E>) -> bool {
+    // A shard without columns has no weights at all.
+    parts.iter().any(|part| part.matrix.panels() > 0 && part.matrix.cells().is_some())
 }
 
 impl<E: Element> Projection<E> {
@@ -225,16 +223,6 @@ impl<E: Element> Loader<'_, E> {
 
     /// One matrix per shard from the rows of one or more tensors.
     fn projection(&mut self, order: Order, depth: usize, parts: &[OutputRows]) -> Result<Sharded<E>, ComputeError> {
-        self.projection_for(Serves::Layers, order, depth, parts)
-    }
-
-    fn projection_for(
-        &mut self,
-        serves: Serves,
-        order: Order,
-        depth: usize,
-        parts: &[OutputRows],
-    ) -> Result<Sharded<E>, ComputeError> {
         let views = parts.iter().map(|part| matrix(self.weights, part.matrix, part.rows, depth));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let biases = parts.iter().map(|part| part.bias.map(|bias| vector(self.weights, bias, part.rows)).transpose());
@@ -247,7 +235,7 @@ impl<E: Element> Loader<'_, E> {
             slices.collect()
         };
         let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
-        let of = Recipe { order, types: self.types(order, &views), serves };
+        let of = Recipe { order, types: self.types(order, &views) };
         let matrices = pack(&mut self.arenas, of, depth, &shards, self.team)?;
         (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
         let mut first_column = 0;

@@ -43,6 +43,7 @@ struct Slot {
 pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usize) -> BackendSpec {
     BackendSpec {
         numerics_id: "fake".to_owned(),
+        generated_differ: false,
         vocab_size: VOCAB,
         max_context_tokens,
         pages_total,

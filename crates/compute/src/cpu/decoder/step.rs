@@ -16,6 +16,7 @@ use crate::cpu::gemm::{Gemm, Output};
 use crate::cpu::isa::Isa;
 use crate::cpu::kv::{Evening, KvPool};
 use crate::cpu::norm::RmsNorm;
+use crate::cpu::quant::CodeProducts;
 use crate::cpu::rope::RopeTable;
 use crate::cpu::rows::{Normed, Rows, Which};
 use crate::cpu::shards::Shards;
@@ -36,6 +37,7 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
     pub(super) weights: &'a DecoderWeights<K::Arithmetic>,
+    pub(super) products: CodeProducts,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
     pub(super) evening: Option<&'a Evening>,
@@ -83,7 +85,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
     ) -> Result<(), Stopped> {
         let Widths { hidden, qkv, .. } = self.widths;
         let x = Rows::Normed(self.normed(&layer.attention_norm));
-        self.project(member, x, &layer.qkv, Output::Store { y: self.qkv, stride: qkv })?;
+        self.project(member, x, &layer.qkv, self.products, Output::Store { y: self.qkv, stride: qkv })?;
         self.done(Phase::Qkv, index);
         self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
@@ -94,17 +96,17 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         self.attend(member, index)?;
         self.done(Phase::Attention, index);
         let residual = Output::AddTo { y: self.hidden, stride: hidden };
-        self.project(member, Rows::Waiting(self.attended), &layer.o, residual)?;
+        self.project(member, Rows::Waiting(self.attended), &layer.o, self.products, residual)?;
         self.done(Phase::Output, index);
         Ok(())
     }
 
     fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<K::Arithmetic>) -> Result<(), Stopped> {
         let x = Rows::Normed(self.normed(&layer.ffn_norm));
-        self.project(member, x, &layer.gate_up, Output::Gated(self.gated))?;
+        self.project(member, x, &layer.gate_up, self.products, Output::Gated(self.gated))?;
         self.done(Phase::GateUp, index);
         let residual = Output::AddTo { y: self.hidden, stride: self.widths.hidden };
-        self.project(member, Rows::Waiting(self.gated), &layer.down, residual)?;
+        self.project(member, Rows::Waiting(self.gated), &layer.down, self.products, residual)?;
         self.done(Phase::Down, index);
         Ok(())
     }
@@ -139,9 +141,10 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         member: &Member<'_>,
         x: Rows<'a, K::Arithmetic>,
         weights: &[Projection<K::Arithmetic>],
+        products: CodeProducts,
         y: Output<'a, K::Arithmetic>,
     ) -> Result<(), Stopped> {
-        let gemm = Gemm { x, weights, y };
+        let gemm = Gemm { x, weights, products, y };
         let cut = gemm.cut(self.isa, self.shard_members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
@@ -254,11 +257,12 @@ impl<'a, K: BlockProducts> Step<'a, K> {
             let wanted = &self.batch.wanted[first..self.batch.wanted.len().min(first + self.logits_rows)];
             let x = Normed { which: Which::Listed(wanted), ..self.normed(&self.weights.final_norm) };
             let logits = Output::Store { y: self.logits, stride: vocab };
-            self.project(member, Rows::Normed(x), &self.weights.head, logits)?;
+            // Nothing behind them evens out their errors: no code is rounded.
+            self.project(member, Rows::Normed(x), &self.weights.head, CodeProducts::Integers, logits)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };
-                self.sink.take(first + i, logits, member.index());
+                self.sink.take(wanted[i].number, logits, member.index());
             })?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes, MAGIC, bits_bias};
+use super::{Bits, LANES, Lanes, MAGIC, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// Lanes 0..8 and 8..16.
@@ -71,8 +71,19 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
-        avx2!(Self(eight_bits(p, first, bits, at), eight_bits(p.add(8), first, bits, at)))
+    unsafe fn load_bits(bits: Bits, at: usize) -> Self {
+        avx2!({
+            let half = |half| biased(moved(bits, half, at), at);
+            Self(half(0), half(1))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_split_bits(low: Bits, high: Bits, at: usize) -> Self {
+        avx2!({
+            let both = |half| _mm256_or_si256(moved(low, half, at), moved(high, half, at + low.count));
+            Self(biased(both(0), at), biased(both(1), at))
+        })
     }
 
     #[inline(always)]
@@ -216,22 +227,27 @@ impl Lanes for Avx2 {
     }
 }
 
-/// Half of [`Lanes::load_bits`].
+/// The first half of some bits, or the second, from bit `at` on.
 ///
 /// # Safety
-/// Eight words are readable.
+/// Sixteen words are readable.
 #[inline(always)]
-unsafe fn eight_bits(p: *const u32, first: usize, bits: usize, at: usize) -> __m256 {
+unsafe fn moved(bits: Bits, half: usize, at: usize) -> __m256i {
     avx2!({
-        let words = _mm256_loadu_si256(p.cast());
-        let moved = if first > at {
-            _mm256_srlv_epi32(words, _mm256_set1_epi32((first - at) as i32))
+        let words = _mm256_loadu_si256(bits.words.add(half * 8).cast());
+        let moved = if bits.first > at {
+            _mm256_srlv_epi32(words, _mm256_set1_epi32((bits.first - at) as i32))
         } else {
-            _mm256_sllv_epi32(words, _mm256_set1_epi32((at - first) as i32))
+            _mm256_sllv_epi32(words, _mm256_set1_epi32((at - bits.first) as i32))
         };
-        let kept = _mm256_and_si256(moved, _mm256_set1_epi32(((1 << bits) - 1) << at));
-        _mm256_castsi256_ps(_mm256_or_si256(kept, _mm256_set1_epi32(bits_bias(at).to_bits() as i32)))
+        _mm256_and_si256(moved, _mm256_set1_epi32(((1 << bits.count) - 1) << at))
     })
+}
+
+/// In a mantissa.
+#[inline(always)]
+fn biased(bits: __m256i, at: usize) -> __m256 {
+    avx2!(_mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_set1_epi32(bits_bias(at).to_bits() as i32))))
 }
 
 /// The rest of the tree.

@@ -1,6 +1,6 @@
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes, MAGIC, avx2, bits_bias};
+use super::{Bits, LANES, Lanes, MAGIC, avx2, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// `TILES`: the machine has AMX and with it AVX512_BF16, too, or, in tests, both are emulated.
@@ -81,16 +81,17 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
+    unsafe fn load_bits(bits: Bits, at: usize) -> Self {
+        avx512!(Self(biased(moved(bits, at), bits.count, at)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_split_bits(low: Bits, high: Bits, at: usize) -> Self {
         avx512!({
-            let words = _mm512_loadu_si512(p.cast());
-            let moved = if first > at {
-                _mm512_srlv_epi32(words, _mm512_set1_epi32((first - at) as i32))
-            } else {
-                _mm512_sllv_epi32(words, _mm512_set1_epi32((at - first) as i32))
-            };
-            let kept = _mm512_and_si512(moved, _mm512_set1_epi32(((1 << bits) - 1) << at));
-            Self(_mm512_castsi512_ps(_mm512_or_si512(kept, _mm512_set1_epi32(bits_bias(at).to_bits() as i32))))
+            let lower = _mm512_set1_epi32(((1 << low.count) - 1) << at);
+            // lower ? low : high, bit by bit
+            let both = _mm512_ternarylogic_epi32::<0xca>(lower, moved(low, at), moved(high, at + low.count));
+            Self(biased(both, low.count + high.count, at))
         })
     }
 
@@ -264,6 +265,31 @@ impl<const TILES: bool> Avx512<TILES> {
 #[target_feature(enable = "avx512f,avx512bw,avx2,fma")]
 fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512<false>>()
+}
+
+/// So that they begin at bit `at`, with others beside them.
+///
+/// # Safety
+/// Sixteen words are readable.
+#[inline(always)]
+unsafe fn moved(bits: Bits, at: usize) -> __m512i {
+    avx512!({
+        let words = _mm512_loadu_si512(bits.words.cast());
+        if bits.first > at {
+            _mm512_srlv_epi32(words, _mm512_set1_epi32((bits.first - at) as i32))
+        } else {
+            _mm512_sllv_epi32(words, _mm512_set1_epi32((at - bits.first) as i32))
+        }
+    })
+}
+
+/// Nothing but so many bits, in a mantissa.
+#[inline(always)]
+fn biased(words: __m512i, count: usize, at: usize) -> __m512 {
+    avx512!({
+        let kept = _mm512_and_si512(words, _mm512_set1_epi32(((1 << count) - 1) << at));
+        _mm512_castsi512_ps(_mm512_or_si512(kept, _mm512_set1_epi32(bits_bias(at).to_bits() as i32)))
+    })
 }
 
 #[inline(never)]

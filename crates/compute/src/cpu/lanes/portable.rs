@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use super::{LANES, Lanes, MAGIC, bits_bias};
+use super::{Bits, LANES, Lanes, MAGIC, bits_bias};
 use crate::cpu::isa::Kernel;
 
 /// What any target can run. Without a hardware FMA `mul_add` is a library call: exact, and slow.
@@ -28,6 +28,15 @@ impl Portable {
     unsafe fn load_words(p: *const u8) -> [u32; LANES] {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[u32; LANES]>().read_unaligned() }
+    }
+
+    /// # Safety
+    /// Sixteen words are readable.
+    #[inline(always)]
+    unsafe fn load_integers(bits: Bits) -> [u32; LANES] {
+        // SAFETY: the caller's promise.
+        let words = unsafe { Self::load_words(bits.words.cast()) };
+        words.map(|word| word >> bits.first & ((1 << bits.count) - 1))
     }
 }
 
@@ -76,10 +85,17 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_bits(p: *const u32, first: usize, bits: usize, at: usize) -> Self {
+    unsafe fn load_bits(bits: Bits, at: usize) -> Self {
         // SAFETY: the caller's promise.
-        let words = unsafe { Self::load_words(p.cast()) };
-        Self(words.map(|word| bits_bias(at) + (word >> first & ((1 << bits) - 1)) as f32))
+        let codes = unsafe { Self::load_integers(bits) };
+        Self(codes.map(|code| bits_bias(at) + code as f32))
+    }
+
+    #[inline(always)]
+    unsafe fn load_split_bits(low: Bits, high: Bits, at: usize) -> Self {
+        // SAFETY: the caller's promise.
+        let (lows, highs) = unsafe { (Self::load_integers(low), Self::load_integers(high)) };
+        Self(std::array::from_fn(|i| bits_bias(at) + (lows[i] | highs[i] << low.count) as f32))
     }
 
     #[inline(always)]

@@ -6,13 +6,6 @@
 //!
 //! Cutting off takes half of a last place from a weight, on average; the factor gives it back. What is left of it is nearly as
 //! near to the file as rounding would be, and takes less time, of which expanding has little.
-//!
-//! A panel of 16 columns is a chain of cells, one for each 32 k, or of supercells, one for each 256:
-//!
-//! ```text
-//!   cell      = codes of 16 columns × 32 k  | 16 scales | 16 minima, if the type has them
-//!   supercell = 8 times that                | small scales of 16 columns × 16 groups | 16 scales | 16 minima
-//! ```
 
 mod codes;
 mod expand;
@@ -23,7 +16,6 @@ mod reader;
 mod tests;
 
 pub(crate) use self::few_rows::few_rows;
-pub(super) use self::format::FloatFormat;
 #[cfg(test)]
 pub(crate) use self::format::GIVEN_BACK;
 pub(crate) use self::reader::CellReader;

@@ -1,8 +1,9 @@
-//! Which types are kept as codes, and how large a cell of each is.
+//! Types with a scale for each 32 weights: how large a cell of each is, and what lies behind its codes.
 
 use baton_model::Dtype;
 use half::f16;
 
+use super::codes::code_bytes;
 use super::group::Group;
 use crate::cpu::lanes::{LANES, Lanes};
 
@@ -23,8 +24,17 @@ pub(crate) struct Format {
 pub(super) enum CodeWidth {
     Four,
     Five,
-    /// Signed: they need no zero.
     Eight,
+}
+
+impl CodeWidth {
+    pub(super) const fn bits(self) -> usize {
+        match self {
+            Self::Four => 4,
+            Self::Five => 5,
+            Self::Eight => 8,
+        }
+    }
 }
 
 /// Of scales and minima: what the file has, or what its products of scales need.
@@ -45,7 +55,7 @@ impl Format {
             Dtype::Q4_1 => format(Four, 0, Half, true),
             Dtype::Q5_0 => format(Five, 16, Half, false),
             Dtype::Q5_1 => format(Five, 0, Half, true),
-            Dtype::Q8_0 => format(Eight, 0, Half, false),
+            Dtype::Q8_0 => format(Eight, 128, Half, false),
             Dtype::Q4K => format(Four, 0, Single, true),
             Dtype::Q5K => format(Five, 0, Single, true),
             Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Q2K | Dtype::Q3K | Dtype::Q6K => None,
@@ -53,12 +63,7 @@ impl Format {
     }
 
     pub(super) const fn code_bytes(self) -> usize {
-        LANES * GROUP / 8
-            * match self.width {
-                CodeWidth::Four => 4,
-                CodeWidth::Five => 5,
-                CodeWidth::Eight => 8,
-            }
+        code_bytes(self.width.bits())
     }
 
     /// Of 16 scales, or of 16 minima.
@@ -69,12 +74,12 @@ impl Format {
         }
     }
 
-    /// Scales and minima of a cell; where a type has no minima, what takes the code `zero` to zero.
+    /// Scales and minima of a cell; where a type has no minima, what takes the code for zero to zero.
     ///
     /// # Safety
     /// What lies behind the codes of a cell is readable.
     #[inline(always)]
-    pub(super) unsafe fn scales<L: Lanes>(self, behind_codes: *const u8, zero: u8) -> (L, L) {
+    pub(super) unsafe fn scales<L: Lanes>(self, behind_codes: *const u8) -> (L, L) {
         // SAFETY: behind the scales are the minima.
         unsafe {
             let scales: L = self.sixteen(behind_codes);
@@ -82,7 +87,7 @@ impl Format {
                 self.sixteen(behind_codes.add(self.scale_bytes()))
             } else {
                 // Exact: a power of two.
-                scales.mul(L::splat(-f32::from(zero)))
+                scales.mul(L::splat(-f32::from(self.zero)))
             };
             (scales, minima)
         }

@@ -8,7 +8,6 @@ use super::format::GROUP;
 /// Weights are `scale · (code - zero) + minimum`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Group {
-    /// In two's complement where the type is signed.
     pub(super) codes: [u8; GROUP],
     pub(super) scale: f32,
     pub(super) minimum: f32,
@@ -27,7 +26,10 @@ impl Group {
             Dtype::Q5_1 => {
                 Self { codes: with_fifth_bits(&block[8..24], &block[4..8]), scale: half(0), minimum: half(2) }
             }
-            Dtype::Q8_0 => Self { codes: std::array::from_fn(|i| block[2 + i]), scale: half(0), minimum: 0.0 },
+            Dtype::Q8_0 => {
+                // From two's complement.
+                Self { codes: std::array::from_fn(|i| block[2 + i] ^ 0x80), scale: half(0), minimum: 0.0 }
+            }
             Dtype::Q4K | Dtype::Q5K => {
                 let group = group % groups;
                 let (scale, minimum) = six_bit_scales(&block[4..16], group);
@@ -90,11 +92,7 @@ mod tests {
             dtype.read(&row, &mut expected);
             for (number, expected) in expected.chunks(GROUP).enumerate() {
                 let Group { codes, scale, minimum } = Group::read(dtype, &row, number).unwrap();
-                let got = codes.map(|code| {
-                    let code =
-                        if dtype == Dtype::Q8_0 { f32::from(code as i8) } else { f32::from(code) - f32::from(zero) };
-                    code * scale + minimum
-                });
+                let got = codes.map(|code| (f32::from(code) - f32::from(zero)) * scale + minimum);
                 assert_eq!(got[..], *expected, "{dtype}, group {number}");
             }
             assert_eq!(Group::read(dtype, &row, values / GROUP), None);

@@ -45,12 +45,11 @@ use self::block::Block;
 use self::exact_floats::FloatStrip;
 #[cfg(target_arch = "x86_64")]
 pub(super) use self::exact_floats::WideBlock;
-pub(super) use self::format::IntegerFormat;
 use self::product::IntegerProduct;
 use self::rows::{ByteStrip, Strip};
 pub(super) use self::rows::{STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
-use super::cells::{Cells, CodeProducts};
+use super::cells::Cells;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::rows::Rows;
@@ -85,7 +84,6 @@ pub(crate) static WITHOUT_VNNI: std::sync::atomic::AtomicBool = std::sync::atomi
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]
 pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffers: &mut QuantBuffers) {
-    assert_eq!(cells.products(), Some(CodeProducts::Integers));
     #[cfg(target_arch = "x86_64")]
     if L::TABLE_BYTES == 64
         && !has_byte_products()
@@ -117,7 +115,7 @@ fn round<L: Lanes, S: Strip>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut 
 fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers: &mut QuantBuffers) {
     let blocks = cells.blocks();
     for (place, panel) in panels.enumerate() {
-        let Some((format, cells)) = cells.integers(panel) else { continue };
+        let (format, cells) = cells.panel(panel);
         let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
         assert!(place < PANELS && sums.len() >= (rows - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();

@@ -1,6 +1,6 @@
 //! Weights that have a small integer scale for each 16 of them, and one scale for each 256: Q2_K, Q3_K and Q6_K.
 //!
-//! Behind the codes of a supercell, which products of floats and of whole numbers have in orders of their own:
+//! Behind the codes of a supercell:
 //!
 //! ```text
 //!   bytes [group of 16][column]   small scales; where there are small minima these are the high halves, and scales the low ones

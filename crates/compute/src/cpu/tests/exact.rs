@@ -8,7 +8,7 @@ use baton_core::PageId;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
-use super::runner::{Sequence, Setup, distributions, run_alone, step};
+use super::runner::{Sequence, Setup, admit, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::cpu::decoder::Phase;
 #[cfg(target_arch = "x86_64")]
@@ -28,13 +28,17 @@ fn specs() -> Vec<(&'static str, DecoderSpec, Setup)> {
         ("blocks", block_spec(), Setup::PLAIN),
         ("blocks, int8 KV", block_spec(), Setup::INT8_KV),
         ("blocks, whole numbers", block_spec(), Setup::INTEGER),
+        ("blocks, both", block_spec(), Setup::BOTH),
     ]
 }
 
 /// Every way to compute a sequence of `len` tokens must give what one prefill on one thread gives.
 pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup, len: usize, portable: bool) {
     let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
-    let sequence = |slot, pages: Vec<u32>| Sequence::new(slot, 1, len, vocab, pages.into_iter());
+    // Prompts end in the middle of a page, and of most chunks.
+    let prompt_of = |len: usize| if plain.products == Products::Both { len * 2 / 5 + 1 } else { len };
+    let of_prompt = |slot, pages: Vec<u32>| Sequence::new(slot, 1, len, vocab, pages.into_iter());
+    let sequence = |slot, pages| of_prompt(slot, pages).with_prompt(prompt_of(len));
     // Scattered, and each sequence has its own.
     let scattered = |which: u32| (0..12).map(|page| (page + 12 * which) * 37 % 128).collect::<Vec<u32>>();
     let mut backend = plain.backend(Arc::clone(&weights));
@@ -42,7 +46,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     run_alone(&mut backend, &mut whole, len);
     let expected = whole.result(&backend, layers);
     // More than are computed at a time.
-    let expected_logits = distributions(&mut backend, &sequence(6, (64..128).collect()), vocab);
+    let expected_logits = distributions(&mut backend, &of_prompt(6, (64..128).collect()), vocab);
     let compare = |got: &Sequence, backend: &CpuBackend, how: &str| {
         let result = got.result(backend, layers);
         assert_eq!(result.2, expected.2, "{name}, {how}: sampled");
@@ -73,12 +77,12 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
         run_alone(&mut backend, &mut other, chunk);
         let how = format!("{threads} threads, {isa}, {form:?}, pages reversed");
         compare(&other, &backend, &how);
-        let logits = distributions(&mut backend, &sequence(6, (64..128).collect()), vocab);
+        let logits = distributions(&mut backend, &of_prompt(6, (64..128).collect()), vocab);
         assert!(logits == expected_logits, "{name}, {how}: logits");
     }
     let mut backend = Setup { threads: 2, weights: WeightForm::Compact, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
-    let other = |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter());
+    let other = |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter()).with_prompt(prompt_of(290));
     let mut others: Vec<Sequence> = (0..4).map(other).collect();
     while batched.done < len {
         let round = batched.done;
@@ -128,11 +132,12 @@ fn split_among_threads() {
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [1, 5].map(|threads| {
             let mut backend = Setup { threads, ..setup }.backend(Arc::clone(&weights));
-            let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64);
+            // The last chunk and all that follows are generated.
+            let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64).with_prompt(750);
             for count in [250, 500, 255].into_iter().chain([1; 4]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
             }
-            let mut other = Sequence::new(1, 2, 520, vocab, 64..96);
+            let mut other = Sequence::new(1, 2, 520, vocab, 64..96).with_prompt(503);
             for count in [500].into_iter().chain([1; 20]) {
                 step(&mut backend, &mut [(&mut sequence, 1), (&mut other, count)]);
             }
@@ -234,11 +239,60 @@ fn storage_is_part_of_the_numerics_id() {
 fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
     let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
-    let (float, integer) = (id(Setup::PLAIN), id(Setup::INTEGER));
-    assert_ne!(float, integer);
+    let (float, integer, both) = (id(Setup::PLAIN), id(Setup::INTEGER), id(Setup::BOTH));
+    assert!(float != integer && float != both && integer != both, "{float}, {integer}, {both}");
     assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
-    let expected = if Isa::best().has_tiles() { float } else { integer };
+    let expected = if Isa::best().has_tiles() { both } else { integer };
     for isa in Isa::available() {
         assert_eq!(id(Setup { isa: Some(isa), products: Products::Auto, ..Setup::PLAIN }), expected, "{isa}");
     }
+}
+
+/// An engine says whether it matters where a token comes from.
+#[test]
+fn generated_tokens_differ_where_products_do() {
+    for (spec, setup, expected) in [
+        (block_spec(), Setup::BOTH, true),
+        (block_spec(), Setup::PLAIN, false),
+        (block_spec(), Setup::INTEGER, false),
+        (odd_spec(Dtype::Bf16), Setup::BOTH, false),
+    ] {
+        let backend = setup.backend(Arc::new(TinyModel::new(spec)));
+        assert_eq!(backend.spec().generated_differ, expected, "{:?}", setup.products);
+    }
+}
+
+/// A prompt's KV is what floats give, and what follows it is what whole numbers give behind that.
+#[test]
+fn prompts_are_floats_and_answers_whole_numbers() {
+    const PROMPT: usize = 64;
+    const END: usize = 90;
+    let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
+    let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
+    let sequence = || Sequence::new(0, 1, END, vocab, 0..8).with_prompt(PROMPT);
+    let [mut floats, mut integers, mut both] =
+        [Setup::PLAIN, Setup::INTEGER, Setup::BOTH].map(|setup| setup.backend(Arc::clone(&weights)));
+
+    let mut prompt = sequence();
+    step(&mut floats, &mut [(&mut prompt, PROMPT)]);
+    let (from, to) = (floats.kv_pool().unwrap(), integers.kv_pool().unwrap());
+    let pages = (0..layers as u32).flat_map(|layer| prompt.pages[..PROMPT / 32].iter().map(move |page| (layer, *page)));
+    for (layer, page) in pages {
+        let (from, to) = (&from.shards()[0], &to.shards()[0]);
+        // SAFETY: blocks of pools of the same layout; no step runs.
+        unsafe { to.block(layer, page).copy_from(from.block(layer, page), from.layout.block_bytes()) };
+    }
+    let mut answer = sequence();
+    answer.done = PROMPT;
+    let rest = END - PROMPT;
+    admit(&mut integers, &answer);
+    step(&mut integers, &mut [(&mut answer, rest)]);
+
+    let mut all = sequence();
+    run_alone(&mut both, &mut all, END);
+    assert_eq!(all.result(&both, layers), answer.result(&integers, layers));
+    let mut of_integers = Setup::INTEGER.backend(Arc::clone(&weights));
+    let mut whole = sequence();
+    run_alone(&mut of_integers, &mut whole, END);
+    assert_ne!(all.result(&both, layers).1, whole.result(&of_integers, layers).1, "prompts are no whole numbers");
 }

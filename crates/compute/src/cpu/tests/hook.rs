@@ -8,7 +8,7 @@ use baton_fabric::KvPool;
 use baton_model::Dtype;
 
 use super::runner::{Sequence, Setup, run_alone};
-use super::tiny::{TinyModel, odd_spec};
+use super::tiny::{TinyModel, block_spec, odd_spec};
 use crate::{Backend, CpuBackend, InputToken, KvDtype, LayerHook, Segment, SegmentOutput, StepOutput, StepPlan};
 
 const LEN: usize = 90;
@@ -87,5 +87,27 @@ fn pages_copied_layer_by_layer_are_the_real_ones() {
             let tokens = (LEN - page * 32).min(32);
             assert_eq!(to.page_digest(received, 0..2, tokens), to.page_digest(alone, 0..2, tokens), "page {page}");
         }
+    }
+}
+
+/// A step that takes two passes still announces each layer once, when it does not change any more.
+#[test]
+fn a_layer_is_final_when_all_rows_have_passed_it() {
+    let mut backend = Setup { threads: 2, ..Setup::BOTH }.backend(Arc::new(TinyModel::new(block_spec())));
+    let sequence = Sequence::new(0, 1, LEN, 131, 10..20).with_prompt(SPLIT);
+    let announced = Arc::new(Mutex::new(Vec::new()));
+    let (pool, pages) = (backend.kv_pool().unwrap(), sequence.pages.clone());
+    let of_layer = move |layer| pages.iter().flat_map(|&page| blocks(&pool, layer, page)).collect::<Vec<_>>();
+    let (log, look) = (Arc::clone(&announced), of_layer.clone());
+    compute(
+        &mut backend,
+        &sequence,
+        0..LEN,
+        Some(LayerHook::new(move |layer| log.lock().unwrap().push((layer, look(layer))))),
+    );
+    let announced = std::mem::take(&mut *announced.lock().unwrap());
+    assert_eq!(announced.len(), 2);
+    for (number, (layer, bytes)) in announced.into_iter().enumerate() {
+        assert!(layer as usize == number && bytes == of_layer(layer), "layer {layer} changed after it was announced");
     }
 }

@@ -34,6 +34,7 @@ impl Setup {
 
     pub(super) const INT8_KV: Self = Self { kv_dtype: KvDtype::Int8, ..Self::PLAIN };
     pub(super) const INTEGER: Self = Self { products: Products::Integer, ..Self::PLAIN };
+    pub(super) const BOTH: Self = Self { products: Products::Both, ..Self::PLAIN };
 
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
@@ -56,9 +57,11 @@ impl Setup {
 pub(super) struct Sequence {
     pub(super) slot: SlotId,
     pub(super) tokens: Vec<TokenId>,
+    /// So many were asked; the rest was generated.
+    pub(super) prompt: usize,
     pub(super) pages: Vec<PageId>,
     pub(super) done: usize,
-    /// Bits of the hidden states of all positions.
+    /// Bits of the hidden states of all positions; of none if some were generated: steps may take two passes then.
     pub(super) hidden: Vec<u32>,
     pub(super) sampled: Vec<TokenId>,
 }
@@ -68,15 +71,19 @@ impl Sequence {
     pub(super) fn new(slot: u32, seed: usize, len: usize, vocab: usize, pages: impl Iterator<Item = u32>) -> Self {
         let tokens = (0..len).map(|i| TokenId(((i * 7919 + seed * 104_729 + i * i * 31) % vocab) as u32)).collect();
         let pages: Vec<PageId> = pages.take(len.div_ceil(PAGE_TOKENS) + 1).map(PageId).collect();
-        Self { slot: SlotId(slot), tokens, pages, done: 0, hidden: Vec::new(), sampled: Vec::new() }
+        Self { slot: SlotId(slot), tokens, prompt: len, pages, done: 0, hidden: Vec::new(), sampled: Vec::new() }
+    }
+
+    pub(super) fn with_prompt(self, prompt: usize) -> Self {
+        Self { prompt, ..self }
     }
 
     pub(super) fn spec(&self) -> Arc<SamplerSpec> {
         Arc::new(SamplerSpec {
             params: SamplingParams::greedy(),
             choice: Choice(0),
-            prompt: self.tokens.as_slice().into(),
-            outputs: Vec::new(),
+            prompt: self.tokens[..self.prompt].into(),
+            outputs: self.tokens[self.prompt..].to_vec(),
             min_tokens: 0,
             stop_tokens: Vec::new(),
             logprobs: None,
@@ -117,11 +124,20 @@ pub(super) fn step(backend: &mut CpuBackend, batch: &mut [(&mut Sequence, usize)
     backend.collect(ticket, &mut output).unwrap();
     for (segment, (sequence, count)) in batch.iter_mut().enumerate() {
         sequence.done += *count;
-        sequence.hidden.extend(backend.hidden_of_last_step(segment).into_iter().map(f32::to_bits));
+        if sequence.prompt == sequence.tokens.len() {
+            sequence.hidden.extend(backend.hidden_of_last_step(segment).into_iter().map(f32::to_bits));
+        }
         let samples = output.samples.iter().filter(|sample| sample.slot == sequence.slot);
         sequence.sampled.extend(samples.map(|sample| sample.token.unwrap()));
     }
     output
+}
+
+/// For a sequence that begins with KV from elsewhere.
+pub(super) fn admit(backend: &mut CpuBackend, sequence: &Sequence) {
+    let plan = StepPlan { admitted: vec![(sequence.slot, sequence.spec())], ..StepPlan::default() };
+    let ticket = backend.submit(&plan).unwrap();
+    backend.collect(ticket, &mut StepOutput::default()).unwrap();
 }
 
 /// One sequence alone, in chunks of `chunk`.

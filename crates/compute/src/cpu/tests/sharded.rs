@@ -68,9 +68,10 @@ fn tiny_models() {
     check_setup("odd, int8 KV", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), Setup::INT8_KV, &[2, 6], &[1, 5]);
     check_setup("blocks, int8 KV", Arc::new(TinyModel::new(block_spec())), Setup::INT8_KV, &[2, 4], &[2]);
     check_setup("blocks, whole numbers", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, &[2, 4], &[1, 2]);
+    check_setup("blocks, both", Arc::new(TinyModel::new(block_spec())), Setup::BOTH, &[2, 4], &[1, 2]);
     // With four shards k and v, of two types, share a panel.
     let small_heads = DecoderSpec { heads: 8, kv_heads: 4, head_dim: 8, ..block_spec() };
-    for setup in [Setup::PLAIN, Setup::INTEGER] {
+    for setup in [Setup::PLAIN, Setup::INTEGER, Setup::BOTH] {
         check_setup("small heads", Arc::new(TinyModel::new(small_heads.clone())), setup, &[2, 4], &[1]);
     }
 }

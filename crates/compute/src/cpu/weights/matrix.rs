@@ -10,9 +10,8 @@ use crate::cpu::compact::{self, Compact, HighBytes};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
 use crate::cpu::pairs::TILE;
-use crate::cpu::quant::{Cells, CodeProducts};
+use crate::cpu::quant::Cells;
 use crate::cpu::region::Region;
-use crate::cpu::storage::Forms;
 use crate::cpu::team::{Member, Team};
 use crate::cpu::tile_reader::TileReader;
 use baton_model::TensorView;
@@ -191,14 +190,15 @@ pub(super) struct Arena<E> {
     used: usize,
     /// Of matrices that are kept otherwise.
     others: Chunks,
-    forms: Forms,
+    /// Elements in fewer bits, where that suits them.
+    compact: bool,
     element: PhantomData<E>,
 }
 
 impl<E: Element> Arena<E> {
-    pub(super) fn new(elements: usize, forms: Forms) -> Result<Self, ComputeError> {
+    pub(super) fn new(elements: usize, compact: bool) -> Result<Self, ComputeError> {
         let memory = Arc::new(Region::new(elements * size_of::<E>())?);
-        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), forms, element: PhantomData })
+        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), compact, element: PhantomData })
     }
 
     /// Of what will be used, how much is.
@@ -210,13 +210,9 @@ impl<E: Element> Arena<E> {
     fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Recipe) -> Result<Matrix<E>, ComputeError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
         let may_be_cells = E::CELLS && of.types == Types::Apart;
-        let products = match of.serves {
-            Serves::Layers => self.forms.codes,
-            Serves::Logits => CodeProducts::Integers,
-        };
-        let formats = if may_be_cells { Cells::formats(columns, depth, products) } else { None };
+        let formats = if may_be_cells { Cells::formats(columns, depth) } else { None };
         let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
-        let is_compact = self.forms.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
+        let is_compact = self.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
         let compact = if is_compact {
             Some(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
         } else {
@@ -242,20 +238,11 @@ pub(super) enum Types {
     Mixed,
 }
 
-/// What products with a matrix are for.
-#[derive(Clone, Copy)]
-pub(super) enum Serves {
-    Layers,
-    /// Nothing behind them evens out their errors, so that codes are not rounded.
-    Logits,
-}
-
-/// How a matrix is made of tensors, and what for.
+/// How a matrix is made of tensors.
 #[derive(Clone, Copy)]
 pub(super) struct Recipe {
     pub(super) order: Order,
     pub(super) types: Types,
-    pub(super) serves: Serves,
 }
 
 /// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
@@ -345,9 +332,8 @@ impl Matrix<half::bf16> {
         let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();
         let tensor = TensorView::new(baton_model::Dtype::Bf16, &shape, &bytes);
         let slices = [vec![RowSlice { tensor, rows: 0..shape[0] }]];
-        let forms = Forms { compact, codes: CodeProducts::Floats };
-        let mut arenas = [Arena::new(packed_elements::<half::bf16>(shape[0], depth), forms).unwrap()];
-        let of = Recipe { order: Order::Stacked, types: Types::Apart, serves: Serves::Layers };
+        let mut arenas = [Arena::new(packed_elements::<half::bf16>(shape[0], depth), compact).unwrap()];
+        let of = Recipe { order: Order::Stacked, types: Types::Apart };
         let mut matrices = pack(&mut arenas, of, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
         matrices.remove(0)
     }
@@ -360,7 +346,7 @@ mod tests {
 
     use super::*;
 
-    const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart, serves: Serves::Layers };
+    const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart };
 
     #[test]
     fn columns_and_sources_are_inverse() {
@@ -380,10 +366,6 @@ mod tests {
         }
     }
 
-    fn forms(compact: bool) -> Forms {
-        Forms { compact, codes: CodeProducts::Floats }
-    }
-
     #[test]
     fn packs_what_the_checkpoint_has() {
         let values: Vec<f32> = (0..36 * 5).map(|i| i as f32).collect();
@@ -391,7 +373,7 @@ mod tests {
         let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
         let mut arenas =
-            [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), forms(false)).unwrap());
+            [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
         let matrices = pack(&mut arenas, STACKED, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
@@ -422,7 +404,7 @@ mod tests {
             let shape = [rows, depth];
             let tensor = TensorView::new(Dtype::Bf16, &shape, &bytes);
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
-            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(true)).unwrap()];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), true).unwrap()];
             let mut team = Team::with_shards(2, 1).unwrap();
             let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
             assert_eq!(matrices[0].compact.is_some(), !unusual);
@@ -440,7 +422,7 @@ mod tests {
             let shape = [rows, depth];
             let tensor = TensorView::new(dtype, &shape, &bytes);
             let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
-            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), forms(false)).unwrap()];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), false).unwrap()];
             let mut team = Team::with_shards(1, 1).unwrap();
             let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
             let kept = matrices[0].bytes();
@@ -464,7 +446,7 @@ mod tests {
         let bytes: Vec<u8> = (0..64).flat_map(block).collect();
         let rows = RowOrder::PairsTogether { head_dim: 32 };
         let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
-        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), forms(false)).unwrap()];
+        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), false).unwrap()];
         let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
         let mut team = Team::with_shards(2, 1).unwrap();
         let matrices = pack(&mut arenas, STACKED, 32, &slices, &mut team).unwrap();

@@ -8,6 +8,7 @@ use super::*;
 use crate::cpu::arithmetic::{Arithmetic, Packed, Waiting};
 use crate::cpu::gemm::{Gemm, Output};
 use crate::cpu::isa::{Isa, Kernel};
+use crate::cpu::quant::CodeProducts;
 use crate::cpu::region::{Buffer, Floats};
 use crate::cpu::rows::Rows;
 use crate::cpu::shared::Shared;
@@ -74,7 +75,7 @@ impl Case {
             };
             let left = self.left.as_slice().as_ptr();
             let x = Rows::Waiting(Waiting::new(Shared::new(self.left.as_mut_slice()), rows, depth));
-            let gemm = Gemm { x, weights: &self.weights, y: output };
+            let gemm = Gemm { x, weights: &self.weights, products: CodeProducts::Floats, y: output };
             let item = GemmItem { gemm: &gemm, weights: &self.weights[0], rows: 0..rows, panels };
             self.isa.run(Multiply(item, left, &mut self.packed));
         }

@@ -4,13 +4,14 @@ use half::bf16;
 
 use super::super::format::GROUP;
 use super::codes::biased;
-use super::format::{FloatFormat, Scaled};
+use super::super::cell_format::CellFormat;
+use super::format::Scaled;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
 
 /// `to` = a block of a panel that begins at `cells`.
 pub(super) struct Expand {
-    pub(super) format: FloatFormat,
+    pub(super) format: CellFormat,
     pub(super) cells: *const u8,
     pub(super) block: usize,
     pub(super) to: *mut bf16,

@@ -5,10 +5,10 @@
 use half::bf16;
 
 use super::super::buffers::{PANELS, QuantBuffers};
-use super::super::cells::{Cells, CodeProducts};
+use super::super::cells::Cells;
 use super::super::format::GROUP;
 use super::expand::{by_bits, for_each_pair, weights};
-use super::format::FloatFormat;
+use super::super::cell_format::CellFormat;
 use super::{MOST_FROM_CODES, PREFETCH_BYTES};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::isa::Kernel;
@@ -26,7 +26,7 @@ pub(crate) fn few_rows<L: Lanes>(
     buffers: &mut QuantBuffers,
 ) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
-    assert!(rows <= MOST_FROM_CODES && cells.products() == Some(CodeProducts::Floats));
+    assert!(rows <= MOST_FROM_CODES);
     if buffers.widened_rows.are_missing(&item.rows) {
         // SAFETY: `left` has all blocks of whole tiles of rows.
         unsafe { widen::<L>(left, rows, &mut buffers.widened.as_mut_slice()[..blocks * rows * GROUP]) };
@@ -34,7 +34,7 @@ pub(crate) fn few_rows<L: Lanes>(
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
         for (place, panel) in panels.clone().enumerate() {
-            let Some((format, cells)) = cells.floats(panel) else { continue };
+            let (format, cells) = cells.panel(panel);
             let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
             assert!(sums.len() >= (rows - 1) * PANELS * LANES + LANES);
             // A whole panel, all blocks of the rows, and rows of sums.
@@ -68,7 +68,7 @@ pub(super) unsafe fn widen<L: Lanes>(left: *const bf16, rows: usize, widened: &m
 
 /// Pointers are good for what is stated: whoever makes one says why.
 pub(super) struct Product {
-    pub(super) format: FloatFormat,
+    pub(super) format: CellFormat,
     pub(super) cells: *const u8,
     pub(super) blocks: usize,
     pub(super) x: *const f32,

@@ -7,7 +7,7 @@ use half::bf16;
 
 use super::PREFETCH_BYTES;
 use super::expand::Expand;
-use super::format::FloatFormat;
+use super::super::cell_format::CellFormat;
 use crate::cpu::lanes::Lanes;
 use crate::cpu::pairs::TILE;
 
@@ -21,7 +21,7 @@ pub(crate) struct CellReader<'a> {
     between: usize,
     /// For blocks that are still far.
     asks: bool,
-    panels: [Option<(FloatFormat, *const u8)>; 2],
+    panels: [Option<(CellFormat, *const u8)>; 2],
     cells: PhantomData<&'a [u8]>,
 }
 
@@ -29,7 +29,7 @@ impl CellReader<'_> {
     /// # Safety
     /// Panels have these blocks, and are readable as long as it lives.
     pub(in crate::cpu::quant) unsafe fn new(
-        panels: [Option<(FloatFormat, *const u8)>; 2],
+        panels: [Option<(CellFormat, *const u8)>; 2],
         blocks: Range<usize>,
     ) -> Self {
         let ahead = panels[0].map_or(0, |(format, _)| PREFETCH_BYTES / format.block_bytes());

@@ -1,11 +1,12 @@
 use baton_model::Dtype;
 use half::bf16;
 
+use super::super::cell_format::CellFormat;
+use super::super::codes::{code_bytes, put};
 use super::super::format::GROUP;
-use super::codes::{bias, biased, code_bytes, put};
+use super::codes::{bias, biased};
 use super::expand::Expand;
 use super::few_rows::{OneRow, Product, TwoRows, widen};
-use super::format::FloatFormat;
 use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::pairs::{TILE, tile_index};
@@ -19,7 +20,7 @@ fn noise(i: usize) -> u64 {
 }
 
 fn dtypes() -> impl Iterator<Item = Dtype> {
-    Dtype::ALL.into_iter().filter(|dtype| FloatFormat::of(*dtype).is_some())
+    Dtype::ALL.into_iter().filter(|dtype| CellFormat::of(*dtype).is_some())
 }
 
 /// A row of blocks whose halves, where scales and minima are, have exponents in the middle of their range.
@@ -41,7 +42,7 @@ fn file_row(dtype: Dtype, seed: usize) -> Vec<u8> {
 }
 
 /// One panel.
-fn panel(format: FloatFormat, dtype: Dtype, rows: &[Vec<u8>]) -> Vec<u8> {
+fn panel(format: CellFormat, dtype: Dtype, rows: &[Vec<u8>]) -> Vec<u8> {
     let mut cells = vec![0; DEPTH / format.depth() * format.cell_bytes()];
     for (column, row) in rows.iter().enumerate() {
         for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
@@ -68,7 +69,7 @@ impl<const BITS: usize> Kernel for Codes<'_, BITS> {
 }
 
 #[test]
-fn codes_lie_in_as_many_words_as_they_have_bits() {
+fn codes_take_as_many_bits_as_they_have() {
     fn check<const BITS: usize>() {
         let code = |column: usize, k: usize| (noise(column * GROUP + k) >> 40) as u8 & ((1 << BITS) - 1) as u8;
         let mut cell = vec![0; code_bytes(BITS)];
@@ -77,8 +78,7 @@ fn codes_lie_in_as_many_words_as_they_have_bits() {
             put(&mut cell, BITS, column, &std::array::from_fn::<_, GROUP, _>(|k| code(column, k)));
         }
         let expected = (0..GROUP * LANES).map(|i| code(i % LANES, i / LANES));
-        let expected: Vec<f32> =
-            expected.map(|code| if BITS == 8 { f32::from(code as i8) } else { f32::from(code) }).collect();
+        let expected: Vec<f32> = expected.map(f32::from).collect();
         for isa in Isa::available() {
             assert_eq!(isa.run(Codes::<BITS>(&cell)), expected, "{BITS} bits, {isa}");
         }
@@ -92,7 +92,7 @@ fn codes_lie_in_as_many_words_as_they_have_bits() {
 }
 
 /// All blocks of a panel.
-fn expanded(isa: Isa, format: FloatFormat, cells: &[u8]) -> Vec<bf16> {
+fn expanded(isa: Isa, format: CellFormat, cells: &[u8]) -> Vec<bf16> {
     let mut tiles = vec![bf16::NAN; BLOCKS * TILE];
     for (block, tile) in tiles.chunks_mut(TILE).enumerate() {
         isa.run(Expand { format, cells: cells.as_ptr(), block, to: tile.as_mut_ptr() });
@@ -108,7 +108,7 @@ fn weight(tiles: &[bf16], column: usize, k: usize) -> bf16 {
 #[test]
 fn weights_are_what_the_file_stands_for() {
     for dtype in dtypes() {
-        let format = FloatFormat::of(dtype).unwrap();
+        let format = CellFormat::of(dtype).unwrap();
         let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
         let cells = panel(format, dtype, &rows);
         let tiles = expanded(Isa::Portable, format, &cells);
@@ -118,10 +118,14 @@ fn weights_are_what_the_file_stands_for() {
             dtype.read(row, &mut expected);
             for (k, &expected) in expected.iter().enumerate() {
                 let got = weight(&tiles, column, k).to_f32();
-                // A bf16 has eight bits; what cancels out leaves errors of what it was made of, and places of codes some more:
-                // a scale is at most 1/4 where these have four bits.
+                // A bf16 has eight bits; what cancels out leaves errors of what it was made of, and the lowest place of codes
+                // some more, where they have several: a scale is at most 1/4 there.
                 let largest = 300.0 * 2_f32.powi(-9);
-                let places = if format.bits() == 4 { 0.25 * 2_f32.powi(-12) } else { 0.0 };
+                let places = match format.bits() {
+                    4 => 0.25 * 2_f32.powi(-12),
+                    5 | 6 => 0.25 * 2_f32.powi(-14),
+                    _ => 0.0,
+                };
                 let bound = expected.abs() / 128.0 + largest * 1e-5 + places;
                 assert!((got - expected).abs() <= bound, "{dtype} at ({k}, {column}): {got}, not {expected}");
                 errors += f64::from(got - expected).powi(2);
@@ -159,7 +163,7 @@ fn few_rows_meet_the_weights_of_tiles_in_their_order() {
         x[tile_index(row, k, BLOCKS)] = value(row, k);
     }
     for dtype in dtypes() {
-        let format = FloatFormat::of(dtype).unwrap();
+        let format = CellFormat::of(dtype).unwrap();
         let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
         let cells = panel(format, dtype, &rows);
         let tiles = expanded(Isa::Portable, format, &cells);
@@ -196,7 +200,7 @@ fn few_rows_meet_the_weights_of_tiles_in_their_order() {
 #[test]
 fn cells_are_as_small_as_blocks() {
     for dtype in dtypes() {
-        let format = FloatFormat::of(dtype).unwrap();
+        let format = CellFormat::of(dtype).unwrap();
         let (kept, in_file) = (DEPTH / format.depth() * format.cell_bytes(), LANES * dtype.bytes_of(DEPTH));
         // Products of scales are kept as f32: 64 bits for each 32 weights.
         let more = if matches!(dtype, Dtype::Q4K | Dtype::Q5K) { LANES * DEPTH / 4 } else { in_file * 6 / 100 };

@@ -8,8 +8,9 @@
 
 use std::arch::x86_64::*;
 
+use super::super::codes::{QUAD, QUAD_BYTES, QUADS};
 use super::super::format::GROUP;
-use super::block::{Block, QUAD, QUAD_BYTES, QUADS, quad_of};
+use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH};
 use crate::cpu::lanes::LANES;

@@ -13,8 +13,9 @@ use std::arch::x86_64::*;
 
 pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
 use self::quads::{Pairs, Quads, Vnni, Words};
+use super::super::codes::{QUAD, QUADS};
 use super::super::format::{GROUP, Precision};
-use super::block::{Block, QUAD, QUADS, quad_of};
+use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, STRIP_ROWS};
 

@@ -1,13 +1,7 @@
 //! 32 k of a panel as products read them, whatever cell they come from.
 
-use super::super::format::GROUP;
+use super::super::codes::{QUAD_BYTES, QUADS};
 use crate::cpu::lanes::LANES;
-
-/// k that one product of bytes adds up.
-pub(super) const QUAD: usize = 4;
-pub(super) const QUADS: usize = GROUP / QUAD;
-/// Of all columns.
-pub(super) const QUAD_BYTES: usize = QUAD * LANES;
 
 /// One byte per code, `[quad][column][k of the quad]`; the k of a block in the order in which rows have them, even ones before
 /// odd ones.
@@ -23,11 +17,6 @@ pub(crate) struct Block {
 impl Block {
     pub(super) const ZERO: Self =
         Self { codes: [[0; QUAD_BYTES]; QUADS], scales: [[0.0; LANES]; 2], minima: [[0.0; LANES]; 2] };
-}
-
-/// Where k is in its block.
-pub(super) const fn place(k: usize) -> usize {
-    k / 2 + k % 2 * (GROUP / 2)
 }
 
 /// The `i`-th quad of a part, where a block has so many parts, each with a scale: one, or two of 16 k.

@@ -21,11 +21,12 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::super::codes::{QUAD, QUADS};
 use super::super::buffers::{QuantBuffers, WIDE_PANELS};
+use super::super::cell_format::CellFormat;
 use super::super::cells::Cells;
 use super::super::format::GROUP;
-use super::block::{Block, QUAD, QUADS, quad_of};
-use super::format::IntegerFormat;
+use super::block::{Block, quad_of};
 use super::rows::{STRIP_ROWS, Strip, Whole};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
@@ -116,7 +117,7 @@ impl WideBlock {
 /// How many scales a column of all these panels has in a block, if their products can be taken this way.
 pub(super) fn parts(cells: &Cells, panels: Range<usize>) -> Option<usize> {
     let parts = |panel: usize| {
-        let (format, _) = cells.integers(panel)?;
+        let (format, _) = cells.panel(panel);
         format.has_small_codes().then(|| format.parts())
     };
     let first = parts(panels.start)?;
@@ -135,7 +136,7 @@ pub(super) fn multiply<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, parts
             let panels = first..item.panels.end.min(first + WIDE_PANELS);
             let mut product = NearProduct { strips, blocks, parts, panels: [None; WIDE_PANELS] };
             for (place, panel) in panels.clone().enumerate() {
-                product.panels[place] = cells.integers(panel);
+                product.panels[place] = Some(cells.panel(panel));
             }
             // SAFETY: panels of so many blocks; these are lanes of AVX-512; there are sums of all rows of the strips.
             unsafe { product.run::<L>(&mut buffers.wide_block, &mut buffers.expanded_cells[0], sums.as_mut_ptr()) };
@@ -166,7 +167,7 @@ pub(super) struct NearProduct<'a> {
     pub(super) blocks: usize,
     /// Scales that a column of all panels has in a block.
     pub(super) parts: usize,
-    pub(super) panels: [Option<(IntegerFormat, *const u8)>; WIDE_PANELS],
+    pub(super) panels: [Option<(CellFormat, *const u8)>; WIDE_PANELS],
 }
 
 impl NearProduct<'_> {

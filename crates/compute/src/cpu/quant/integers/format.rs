@@ -1,62 +1,13 @@
-//! Which types are kept for products of whole numbers, and as what cells.
-
-use baton_model::Dtype;
+//! What products of whole numbers want to know of a panel's cells.
 
 #[cfg(target_arch = "x86_64")]
 use super::super::format::CodeWidth;
-use super::super::format::{Format, GROUP};
-use super::super::group::Group;
-use super::super::superblock::{SUPER_BLOCKS, SUPER_DEPTH, Superblock, Superblocks};
+use super::super::cell_format::CellFormat;
+use super::super::superblock::SUPER_BLOCKS;
 use super::block::Block;
-use super::cell::IntegerGroups;
-use super::supercell::IntegerSuperblocks;
 use crate::cpu::lanes::Lanes;
 
-/// How the cells of a panel are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IntegerFormat {
-    Groups(IntegerGroups),
-    Superblocks(IntegerSuperblocks),
-}
-
-impl IntegerFormat {
-    /// `None` for types that are not quantized.
-    pub(in crate::cpu::quant) fn of(dtype: Dtype) -> Option<Self> {
-        let groups = Format::of(dtype).map(IntegerGroups).map(Self::Groups);
-        groups.or_else(|| Superblocks::of(dtype).map(IntegerSuperblocks).map(Self::Superblocks))
-    }
-
-    /// k of one cell.
-    pub(in crate::cpu::quant) fn depth(self) -> usize {
-        match self {
-            Self::Groups(_) => GROUP,
-            Self::Superblocks(_) => SUPER_DEPTH,
-        }
-    }
-
-    pub(in crate::cpu::quant) fn cell_bytes(self) -> usize {
-        match self {
-            Self::Groups(groups) => groups.cell_bytes(),
-            Self::Superblocks(superblocks) => superblocks.cell_bytes(),
-        }
-    }
-
-    /// Writes one column of a cell that is zero so far: the `number`-th of a row of a file.
-    pub(in crate::cpu::quant) fn put(self, cell: &mut [u8], column: usize, dtype: Dtype, row: &[u8], number: usize) {
-        match self {
-            Self::Groups(groups) => {
-                if let Some(group) = Group::read(dtype, row, number) {
-                    groups.put(cell, column, &group);
-                }
-            }
-            Self::Superblocks(superblocks) => {
-                if let Some(superblock) = Superblock::read(dtype, row, number) {
-                    superblocks.put(cell, column, &superblock);
-                }
-            }
-        }
-    }
-
+impl CellFormat {
     /// Scales that a column has in 32 k.
     pub(super) fn parts(self) -> usize {
         match self {
@@ -70,15 +21,9 @@ impl IntegerFormat {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_small_codes(self) -> bool {
         match self {
-            Self::Groups(groups) => groups.width() != CodeWidth::Eight,
+            Self::Groups(groups) => groups.width != CodeWidth::Eight,
             Self::Superblocks(_) => true,
         }
-    }
-
-    /// What 32 k take, about.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn block_bytes(self) -> usize {
-        self.cell_bytes() * GROUP / self.depth()
     }
 
     /// A block of a panel that begins at `cells`; what lies so many bytes ahead of it is asked for.

@@ -1,6 +1,7 @@
 //! Strips of rows times the cells of one panel.
 
-use super::block::{Block, QUAD, QUADS, quad_of};
+use super::super::codes::{QUAD, QUADS};
+use super::block::{Block, quad_of};
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};

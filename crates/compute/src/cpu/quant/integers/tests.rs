@@ -3,11 +3,11 @@ use std::ops::Range;
 use baton_model::Dtype;
 use half::bf16;
 
+use super::super::cell_format::CellFormat;
 use super::super::format::GROUP;
 use super::super::group::Group;
 use super::super::superblock::Superblock;
 use super::block::Block;
-use super::format::IntegerFormat;
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Strip, Values, WholeRows, round};
 #[cfg(target_arch = "x86_64")]
@@ -165,19 +165,17 @@ struct Part {
     minimum: f32,
 }
 
-fn parts_of(dtype: Dtype, format: IntegerFormat, row: &[u8]) -> Vec<Part> {
+fn parts_of(dtype: Dtype, format: CellFormat, row: &[u8]) -> Vec<Part> {
     match format {
-        IntegerFormat::Groups(groups) => {
+        CellFormat::Groups(groups) => {
             let part = |number: usize| {
                 let group = Group::read(dtype, row, number).unwrap();
-                let zero = f32::from(groups.zero());
-                let codes = group.codes.map(|code| if dtype == Dtype::Q8_0 { code ^ 0x80 } else { code });
-                let minimum = if groups.0.minima { group.minimum } else { -zero * group.scale };
-                Part { codes: codes.map(i64::from).to_vec(), scale: group.scale, minimum }
+                let minimum = if groups.minima { group.minimum } else { -f32::from(groups.zero) * group.scale };
+                Part { codes: group.codes.map(i64::from).to_vec(), scale: group.scale, minimum }
             };
             (0..BLOCKS).map(part).collect()
         }
-        IntegerFormat::Superblocks(superblocks) => {
+        CellFormat::Superblocks(superblocks) => {
             let part = |number: usize| {
                 let superblock = Superblock::read(dtype, row, number / 16).unwrap();
                 let group = number % 16;
@@ -213,7 +211,7 @@ fn defined(row: &[(f64, Vec<i64>)], parts: &[Part]) -> f32 {
 struct Products<'a> {
     rows: usize,
     left: &'a [bf16],
-    format: IntegerFormat,
+    format: CellFormat,
     cells: &'a [u8],
 }
 
@@ -296,7 +294,7 @@ impl Products<'_> {
 }
 
 /// One panel.
-fn cells_of(dtype: Dtype, format: IntegerFormat, rows: &[Vec<u8>]) -> Vec<u8> {
+fn cells_of(dtype: Dtype, format: CellFormat, rows: &[Vec<u8>]) -> Vec<u8> {
     let mut cells = vec![0; BLOCKS * GROUP / format.depth() * format.cell_bytes()];
     for (column, row) in rows.iter().enumerate() {
         for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
@@ -315,7 +313,7 @@ fn every_route_gives_what_is_defined() {
         left[tile_index(1, k, BLOCKS)] = bf16::from_f32(-1.984_375);
     }
     let left_rows: Vec<_> = (0..MAX_ROWS).map(|row| defined_blocks(&left, row)).collect();
-    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
+    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, CellFormat::of(dtype)?))) {
         let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
         let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
         let cells = cells_of(dtype, format, &file);
@@ -357,7 +355,7 @@ fn rows_that_stay_near_some_at_a_time() {
     assert!(together < strips && !strips.is_multiple_of(together));
     let left: Vec<bf16> = (0..ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
     for dtype in [Dtype::Q4_1, Dtype::Q6K] {
-        let format = IntegerFormat::of(dtype).unwrap();
+        let format = CellFormat::of(dtype).unwrap();
         let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
         let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
         let cells = cells_of(dtype, format, &file);
@@ -384,7 +382,7 @@ fn rows_as_small_and_as_large_as_they_may_be() {
         let size = |i: usize| 1.0 + (noise(i) >> 57) as f32 / 128.0;
         let of = |i: usize| bf16::from_f32(signed(i) * size(i) * 2_f32.powi(power - (i % 5) as i32));
         let left: Vec<bf16> = (0..16 * BLOCKS * GROUP).map(of).collect();
-        for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, IntegerFormat::of(dtype)?))) {
+        for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, CellFormat::of(dtype)?))) {
             let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
             let cells = cells_of(dtype, format, &file);
             let bits = |isa: Isa| -> Vec<Vec<u32>> {
@@ -405,7 +403,7 @@ fn rows_as_small_and_as_large_as_they_may_be() {
 #[test]
 fn supercells_are_as_small_as_superblocks() {
     for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
-        let (kept, in_file) = (IntegerFormat::of(dtype).unwrap().cell_bytes(), LANES * dtype.block_bytes());
+        let (kept, in_file) = (CellFormat::of(dtype).unwrap().cell_bytes(), LANES * dtype.block_bytes());
         assert!(kept <= in_file * 106 / 100, "{dtype}: {kept} bytes, {in_file} in the file");
     }
 }
@@ -416,7 +414,7 @@ fn what_is_no_number_reaches_its_row_alone() {
     let (dtype, rows) = (Dtype::Q4_1, STRIP_ROWS + 2);
     let mut left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
     left[tile_index(3, 7 * GROUP + 5, BLOCKS)] = bf16::INFINITY;
-    let format = IntegerFormat::of(dtype).unwrap();
+    let format = CellFormat::of(dtype).unwrap();
     let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
     let cells = cells_of(dtype, format, &file);
     for isa in Isa::available() {

@@ -2,13 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::format::CodeWidth;
+use super::super::super::cell_format::CellFormat;
+use super::super::super::codes::{QUAD_BYTES, QUADS};
+use super::super::super::format::{CodeWidth, Format};
+use super::super::super::superblock::Superblocks;
 use super::super::PREFETCH_BYTES;
-use super::super::block::{QUAD_BYTES, QUADS};
-use super::super::cell::IntegerGroups;
-use super::super::format::IntegerFormat;
 use super::super::product::IntegerProduct;
-use super::super::supercell::IntegerSuperblocks;
 use super::from_supercells::rows_from_supercells;
 use super::quads::{Pairs, Quads, Vnni, Words};
 use super::{Dots, begin, end, sixteen};
@@ -21,7 +20,7 @@ pub(in super::super) const MOST_FROM_CELLS: usize = 2;
 /// # Safety
 /// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512, with VNNI
 /// if the product says so.
-pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.vnni {
@@ -34,12 +33,12 @@ pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: Inte
 /// # Safety
 /// As above; the machine has the instructions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn with_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+unsafe fn with_vnni(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match format {
-            IntegerFormat::Groups(groups) => from_groups::<Vnni>(product, groups, cells),
-            IntegerFormat::Superblocks(superblocks) => from_superblocks::<Vnni>(product, superblocks, cells),
+            CellFormat::Groups(groups) => from_groups::<Vnni>(product, groups, cells),
+            CellFormat::Superblocks(superblocks) => from_superblocks::<Vnni>(product, superblocks, cells),
         }
     }
 }
@@ -47,13 +46,13 @@ unsafe fn with_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *con
 /// # Safety
 /// As above; the machine has the instructions.
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn before_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *const u8) {
+unsafe fn before_vnni(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
     // SAFETY: the caller's promise; codes of superblocks are small.
     unsafe {
         match format {
-            IntegerFormat::Groups(groups) if product.small_codes => from_groups::<Words>(product, groups, cells),
-            IntegerFormat::Groups(groups) => from_groups::<Pairs>(product, groups, cells),
-            IntegerFormat::Superblocks(superblocks) => from_superblocks::<Words>(product, superblocks, cells),
+            CellFormat::Groups(groups) if product.small_codes => from_groups::<Words>(product, groups, cells),
+            CellFormat::Groups(groups) => from_groups::<Pairs>(product, groups, cells),
+            CellFormat::Superblocks(superblocks) => from_superblocks::<Words>(product, superblocks, cells),
         }
     }
 }
@@ -61,7 +60,7 @@ unsafe fn before_vnni(product: &IntegerProduct, format: IntegerFormat, cells: *c
 /// # Safety
 /// As above, with the instructions of `Q`.
 #[inline(always)]
-unsafe fn from_groups<Q: Quads>(product: &IntegerProduct, groups: IntegerGroups, cells: *const u8) {
+unsafe fn from_groups<Q: Quads>(product: &IntegerProduct, groups: Format, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
@@ -74,7 +73,7 @@ unsafe fn from_groups<Q: Quads>(product: &IntegerProduct, groups: IntegerGroups,
 /// # Safety
 /// As above, with the instructions of `Q`.
 #[inline(always)]
-unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: IntegerSuperblocks, cells: *const u8) {
+unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: Superblocks, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
@@ -87,7 +86,7 @@ unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: Inte
 /// # Safety
 /// As above, with `R` rows.
 #[inline(always)]
-unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, format: IntegerGroups, cells: *const u8) {
+unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, format: Format, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
@@ -100,7 +99,7 @@ unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, fo
             let bytes = |at: usize| _mm512_loadu_si512(cell.add(at * QUAD_BYTES).cast());
             // Chains of even and of odd quads: one row alone would wait for its own sums.
             let (mut even, mut odd) = (Dots::<Q, R>::zero(), Dots::<Q, R>::zero());
-            match format.width() {
+            match format.width {
                 CodeWidth::Four => {
                     for two in 0..QUADS / 2 {
                         let codes = bytes(two);
@@ -140,15 +139,14 @@ unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, fo
 /// # Safety
 /// A whole cell is readable, and the machine has AVX-512.
 #[inline(always)]
-unsafe fn scales(format: IntegerGroups, cell: *const u8) -> (__m512, __m512) {
-    let IntegerGroups(format_of_cell) = format;
+unsafe fn scales(format: Format, cell: *const u8) -> (__m512, __m512) {
     // SAFETY: behind the codes are the scales, and behind them the minima.
     unsafe {
-        let at = cell.add(format_of_cell.code_bytes());
-        let scales = sixteen(format_of_cell.scales, at);
-        let minima = match format_of_cell.minima {
-            true => sixteen(format_of_cell.scales, at.add(format_of_cell.scale_bytes())),
-            false => _mm512_mul_ps(scales, _mm512_set1_ps(-f32::from(format.zero()))),
+        let at = cell.add(format.code_bytes());
+        let scales = sixteen(format.scales, at);
+        let minima = match format.minima {
+            true => sixteen(format.scales, at.add(format.scale_bytes())),
+            false => _mm512_mul_ps(scales, _mm512_set1_ps(-f32::from(format.zero))),
         };
         (scales, minima)
     }

@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
+use super::super::super::codes::QUAD_BYTES;
 use super::super::super::format::Precision;
 use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, Superblocks};
 use super::super::PREFETCH_BYTES;
-use super::super::block::QUAD_BYTES;
 use super::super::product::IntegerProduct;
-use super::super::supercell::{FOUR_BITS, IntegerSuperblocks, TWO_BITS};
+use super::super::supercell::{FOUR_BITS, TWO_BITS};
 use super::quads::Quads;
 use super::{Dots, begin, end, sixteen};
 use crate::cpu::lanes::LANES;
@@ -18,7 +18,7 @@ use crate::cpu::lanes::LANES;
 #[inline(always)]
 pub(super) unsafe fn rows_from_supercells<Q: Quads, const R: usize>(
     product: &IntegerProduct,
-    format: IntegerSuperblocks,
+    format: Superblocks,
     cells: *const u8,
 ) {
     let eighth = format.cell_bytes() / SUPER_BLOCKS;
@@ -54,7 +54,7 @@ pub(super) unsafe fn rows_from_supercells<Q: Quads, const R: usize>(
 /// # Safety
 /// The block's codes are readable, and the machine has AVX-512.
 #[inline(always)]
-unsafe fn four_quads(format: IntegerSuperblocks, codes: *const u8, half: usize) -> [__m512i; 4] {
+unsafe fn four_quads(format: Superblocks, codes: *const u8, half: usize) -> [__m512i; 4] {
     // SAFETY: the caller's promise.
     unsafe {
         let line = |at: usize| _mm512_loadu_si512(codes.add(at).cast());
@@ -67,7 +67,7 @@ unsafe fn four_quads(format: IntegerSuperblocks, codes: *const u8, half: usize) 
                 masked(_mm512_srli_epi16::<6>(codes), 3),
             ]
         };
-        match format.0 {
+        match format {
             Superblocks::Two => two_bits(line(half * QUAD_BYTES)),
             Superblocks::Three => {
                 let [a, b, c, d] = two_bits(line(half * QUAD_BYTES));
@@ -114,8 +114,8 @@ impl Scales {
     /// # Safety
     /// A whole supercell is readable, and the machine has AVX-512.
     #[inline(always)]
-    unsafe fn of(format: IntegerSuperblocks, cell: *const u8) -> Self {
-        let has_minima = format.0.has_minima();
+    unsafe fn of(format: Superblocks, cell: *const u8) -> Self {
+        let has_minima = format.has_minima();
         // SAFETY: behind all codes are small scales, scales and minima.
         unsafe {
             let small = cell.add(SUPER_BLOCKS * format.block_bytes());
