@@ -23,6 +23,8 @@ pub(crate) struct Sequence {
     pub(crate) choice: Choice,
     /// Prompt, then outputs.
     pub(crate) tokens: Vec<TokenId>,
+    /// KV of so many tokens, at most, is that of the same tokens in any other sequence.
+    pub(crate) alike: usize,
     pub(crate) stage: Stage,
 }
 
@@ -63,6 +65,11 @@ impl Sequence {
             | Stage::Received { .. }
             | Stage::Preempted { .. } => None,
         }
+    }
+
+    /// What other sequences may find in the prefix cache, of so many tokens.
+    pub(crate) fn cacheable(&self, computed: usize) -> &[TokenId] {
+        &self.tokens[..computed.min(self.alike)]
     }
 
     pub(crate) fn reservation(&self) -> Option<&Reservation> {

@@ -7,6 +7,7 @@ mod fake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use baton_compute::BackendSpec;
 use baton_core::{Attempt, Fault, GenerateRequest, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
@@ -60,7 +61,7 @@ fn simulate(seed: u64, totals: &mut Totals) {
         max_waiting: random.between(4, 30) as usize,
         ..EngineConfig::default()
     };
-    let spec = fake::spec(pages, slots, context);
+    let spec = BackendSpec { generated_differ: random.chance(50), ..fake::spec(pages, slots, context) };
     let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
     let context_tokens = scheduler.context_tokens();
     let model = FakeModel::new(spec);
@@ -127,9 +128,20 @@ impl World {
         // Few distinct prompts, so that prefixes meet.
         let family = random.below(3) as u32;
         let fork = random.below(prompt_tokens + 1);
-        let prompt: Vec<_> = (0..prompt_tokens)
+        let mut prompt: Vec<_> = (0..prompt_tokens)
             .map(|at| TokenId(if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 }))
             .collect();
+        // The next turn of a conversation: its prompt is what another request was asked, and has generated.
+        if random.chance(20)
+            && let Some(&key) = self.any_open()
+            && let Some(stream) = self.open.get(&key)
+        {
+            let said = [&*stream.request.prompt, &stream.outputs[0]].concat();
+            let room = self.context_tokens.saturating_sub(said.len());
+            prompt.truncate(room.min(20));
+            prompt.splice(..0, said);
+        }
+        let random = &mut self.random;
         let choices = if random.chance(25) { random.between(2, 4) } else { 1 } as usize;
         let max_tokens = if random.chance(5) { 0 } else { random.between(1, 200) as u32 };
         let mut request = fake::request(self.next_request, prompt, choices, max_tokens);

@@ -148,7 +148,9 @@ impl Scheduler {
         let cached = if request.prompt_logprobs_for(id).is_some() {
             PageTable::new()
         } else {
-            self.ledger.match_prefix(&sequence.tokens)
+            // One token more than is wanted, since the last is never matched.
+            let end = sequence.tokens.len().min(sequence.alike.saturating_add(1));
+            self.ledger.match_prefix(&sequence.tokens[..end])
         };
         let sharable_tokens = prompt_tokens.min(sequence.tokens.len() - 1);
         let whole_pages = |other: &Sequence| other.computed().min(sharable_tokens) / PAGE_TOKENS;
@@ -190,7 +192,7 @@ impl Scheduler {
             std::mem::replace(&mut sequence.stage, Stage::Waiting)
         {
             sequence.stage = Stage::Preempted { slot };
-            self.ledger.insert(&sequence.tokens[..computed], &pages);
+            self.ledger.insert(sequence.cacheable(computed), &pages);
             self.ledger.release(pages);
         }
         self.waiting.insert(id);

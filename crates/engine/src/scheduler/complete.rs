@@ -83,7 +83,8 @@ impl Scheduler {
 
     /// The row's tokens are computed.
     fn advance(&mut self, now: Duration, row: &Row, events: &mut Vec<SessionEvent>) {
-        let Some(Sequence { request: key, tokens, stage, .. }) = self.sequences.get_mut(&row.sequence) else { return };
+        let Some(sequence) = self.sequences.get_mut(&row.sequence) else { return };
+        let Sequence { request: key, tokens, alike, stage, .. } = sequence;
         let Stage::Prefilling { pages, computed, .. } = stage else { return };
         let (key, begin) = (*key, *computed);
         *computed += row.tokens;
@@ -91,7 +92,7 @@ impl Scheduler {
         self.counters.prefill_tokens += row.tokens as u64;
         // At once, so that requests that arrive while this one runs share its prompt.
         if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
-            self.ledger.insert(&tokens[..computed], pages);
+            self.ledger.insert(&tokens[..computed.min(*alike)], pages);
         }
 
         let Some(request) = self.requests.get_mut(&key) else { return };

@@ -99,7 +99,8 @@ impl Scheduler {
         let leader = SequenceId(self.next_sequence);
         let mut sequences = Vec::with_capacity(choices.len());
         for choice in choices {
-            sequences.push(self.queue(key, choice, [&*asked.prompt, &outputs[choice.index()]].concat()));
+            let tokens = [&*asked.prompt, &outputs[choice.index()]].concat();
+            sequences.push(self.queue(key, choice, tokens, asked.prompt.len()));
         }
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
@@ -125,10 +126,17 @@ impl Scheduler {
         Ok(())
     }
 
-    pub(super) fn queue(&mut self, request: RequestKey, choice: Choice, tokens: Vec<TokenId>) -> SequenceId {
+    pub(super) fn queue(
+        &mut self,
+        request: RequestKey,
+        choice: Choice,
+        tokens: Vec<TokenId>,
+        prompt_tokens: usize,
+    ) -> SequenceId {
         let id = SequenceId(self.next_sequence);
         self.next_sequence += 1;
-        self.sequences.insert(id, Sequence { request, choice, tokens, stage: Stage::AwaitingPrompt });
+        let alike = self.limits.alike(prompt_tokens);
+        self.sequences.insert(id, Sequence { request, choice, tokens, alike, stage: Stage::AwaitingPrompt });
         id
     }
 

@@ -131,8 +131,9 @@ impl Scheduler {
 
     /// Takes pages and slot back from a sequence that is no longer in any list.
     fn dismantle(&mut self, sequence: Sequence, keep_in_cache: bool) {
-        let keep = |computed: usize| if keep_in_cache { &sequence.tokens[..computed] } else { &[] };
         let computed = sequence.computed();
+        let (tokens, alike) = (&sequence.tokens, sequence.alike);
+        let keep = |computed: usize| if keep_in_cache { &tokens[..computed.min(alike)] } else { &[] };
         let (slot, pages) = match sequence.stage {
             Stage::AwaitingPrompt | Stage::Waiting => return,
             Stage::Landing { from, pages, .. } => {

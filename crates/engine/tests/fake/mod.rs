@@ -102,12 +102,14 @@ impl FakeModel {
             let token = slot.tokens[position];
             hash = mix(hash, token.0.into());
             let kv = &mut memory[pages[position / PAGE_TOKENS].index()][position % PAGE_TOKENS];
+            let generated = self.spec.generated_differ && position >= slot.sampler.prompt.len();
+            let expected = if generated { !hash } else { hash };
             if position < segment.first_position {
-                assert_eq!(*kv, hash, "KV of position {position} of {:?} is another sequence's", segment.slot);
+                assert_eq!(*kv, expected, "KV of position {position} of {:?} is another sequence's", segment.slot);
             } else {
                 let input = plan.tokens[segment.tokens.start + position - segment.first_position];
                 assert_eq!(input, InputToken::Known(token), "input at {position} of {:?}", segment.slot);
-                *kv = hash;
+                *kv = expected;
                 if segment.output.prompt_logprobs.is_some() && position + 1 < slot.sampler.prompt.len() {
                     let logprobs = prompt_logprobs(hash, slot.tokens[position + 1]);
                     output.prompt_logprobs.push(PromptLogprob { slot: segment.slot, position: position + 1, logprobs });
