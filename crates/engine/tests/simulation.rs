@@ -132,7 +132,7 @@ impl World {
             .map(|at| TokenId(if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 }))
             .collect();
         // The next turn of a conversation: its prompt is what another request was asked, and has generated.
-        if random.chance(20)
+        if random.chance(40)
             && let Some(&key) = self.any_open()
             && let Some(stream) = self.open.get(&key)
         {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_compute::{SlotId, StepPlan};
+use baton_compute::{BackendSpec, SlotId, StepPlan};
 use baton_core::{
     Attempt, Choice, EngineEvent, GenerateRequest, PromptTimes, RequestId, ReservationId, TokenId, TokenRange,
 };
@@ -38,6 +38,11 @@ fn choices() {
 #[test]
 fn preemption() {
     run("preemption.txt");
+}
+
+#[test]
+fn generated_differ() {
+    run("generated_differ.txt");
 }
 
 #[test]
@@ -103,6 +108,7 @@ impl World {
     fn new(options: &[&str]) -> Self {
         let option = |name, default| value(options, name).map_or(default, |value| value.parse().unwrap());
         let spec = fake::spec(option("pages", 16), option("slots", 8), option("context", 512));
+        let spec = BackendSpec { generated_differ: options.contains(&"apart"), ..spec };
         let config = EngineConfig {
             prefix_cache: options.contains(&"cache"),
             step_tokens: option("step_tokens", 64),
