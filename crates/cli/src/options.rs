@@ -272,13 +272,15 @@ impl WeightsOption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProductsOption {
-    /// Float with AMX; integer on other machines
+    /// Both with AMX; integer on other machines
     #[default]
     Auto,
     /// Weights and activations rounded to bf16
     Float,
     /// Weights as they are, activations as whole numbers of 14 bits
     Integer,
+    /// Float for prompts, integer for what is generated
+    Both,
 }
 
 impl ProductsOption {
@@ -287,6 +289,7 @@ impl ProductsOption {
             Self::Auto => "auto",
             Self::Float => "float",
             Self::Integer => "integer",
+            Self::Both => "both",
         }
     }
 
@@ -295,6 +298,7 @@ impl ProductsOption {
             Self::Auto => Products::Auto,
             Self::Float => Products::Float,
             Self::Integer => Products::Integer,
+            Self::Both => Products::Both,
         }
     }
 }

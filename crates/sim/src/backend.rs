@@ -28,6 +28,7 @@ pub(crate) struct SimBackend {
 
 struct State {
     max_slots: usize,
+    generated_differ: bool,
     memory: Memory,
     journal: Arc<Journal>,
     slots: BTreeMap<SlotId, Slot>,
@@ -47,7 +48,7 @@ struct Slot {
 
 impl Hardware {
     pub(crate) fn new(
-        max_slots: usize,
+        (max_slots, generated_differ): (usize, bool),
         memory: Memory,
         journal: Arc<Journal>,
         random: Random,
@@ -55,6 +56,7 @@ impl Hardware {
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
             max_slots,
+            generated_differ,
             memory,
             journal,
             slots: BTreeMap::new(),
@@ -149,7 +151,8 @@ impl State {
             let Some(slot) = self.slots.get(&segment.slot) else { continue };
             let (first, pages) = (segment.first_position, &self.plan.pages[segment.pages.clone()]);
             let Some(tokens) = slot.tokens.get(..first + segment.tokens.len()) else { continue };
-            self.memory.compute(layer, tokens, first, pages, |position, attention| {
+            let apart = if self.generated_differ { slot.sampler.prompt.len() } else { usize::MAX };
+            self.memory.compute(layer, (tokens, apart), first, pages, |position, attention| {
                 logits[position - first].add(attention);
             });
         }

@@ -78,10 +78,10 @@ impl Process {
         let set_up = weather.engines[id.engine].clone();
         let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
         let failures = weather.sequence_failures_per_mille;
-        let hardware = Hardware::new(set_up.slots, memory.clone(), Arc::clone(&journal), random.fork(), failures);
+        let hardware = Hardware::new((set_up.slots, weather.generated_differ), memory.clone(), Arc::clone(&journal), random.fork(), failures);
         let spec = BackendSpec {
             numerics_id: "simulated".to_owned(),
-            generated_differ: false,
+            generated_differ: weather.generated_differ,
             vocab_size: VOCAB,
             max_context_tokens: weather.context_tokens,
             pages_total: set_up.pages,
@@ -114,7 +114,6 @@ impl Process {
         EngineInfo {
             model: "simulated".to_owned(),
             numerics_id: "simulated".to_owned(),
-            generated_differ: false,
             vocab_size: VOCAB as u32,
             max_context_tokens: weather.context_tokens as u32,
             pages_total: self.set_up.pages as u32,

@@ -50,25 +50,26 @@ impl Memory {
     }
 
     /// Computes positions `[first, tokens.len())` of a sequence in one layer, on top of the KV before them; `seen` is told
-    /// what the layer makes of each.
+    /// what the layer makes of each. KV of positions from `apart` on does not look like that of prompts.
     pub(crate) fn compute(
         &self,
         layer: u32,
-        tokens: &[TokenId],
+        (tokens, apart): (&[TokenId], usize),
         first: usize,
         pages: &[PageId],
         mut seen: impl FnMut(usize, Attention),
     ) {
         let mut memory = lock(&self.pages);
         let (mut attention, mut reference) = (Attention::of_layer(layer), Attention::of_layer(layer));
+        let seen_as = |position: usize, kv: u64| if position >= apart { !kv } else { kv };
         for (position, &token) in tokens.iter().enumerate() {
             let page = pages[position / PAGE_TOKENS];
             let cell = &mut memory[page.index()][layer as usize];
             if position >= first {
                 self.check_not_offered(cell, page);
-                cell.block[position % PAGE_TOKENS] = attention.kv(token);
+                cell.block[position % PAGE_TOKENS] = seen_as(position, attention.kv(token));
             }
-            let kv = cell.block[position % PAGE_TOKENS];
+            let kv = seen_as(position, cell.block[position % PAGE_TOKENS]);
             if position < first && kv != reference.kv(token) {
                 let process = self.process;
                 let message =

@@ -17,6 +17,8 @@ pub(crate) struct Weather {
     /// Of all prompts, how many may be as long as the context.
     pub(crate) long_prompts_percent: u64,
     pub(crate) scripts: u64,
+    /// As with other products for prompts than for answers.
+    pub(crate) generated_differ: bool,
     /// Requests arrive and faults happen before this.
     pub(crate) heals_at: Duration,
     pub(crate) network: Network,
@@ -127,6 +129,7 @@ impl Weather {
             transfers: Transfers::draw(theme, random),
             faults,
             sequence_failures_per_mille: if theme == Mixed && random.percent(30) { 3 } else { 0 },
+            generated_differ: random.percent(40),
         }
     }
 
