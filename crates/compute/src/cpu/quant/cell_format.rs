@@ -27,6 +27,7 @@ impl CellFormat {
     }
 
     /// k of one cell.
+    #[inline(always)]
     pub(super) fn depth(self) -> usize {
         match self {
             Self::Groups(_) => GROUP,
@@ -34,6 +35,7 @@ impl CellFormat {
         }
     }
 
+    #[inline(always)]
     pub(super) fn cell_bytes(self) -> usize {
         match self {
             Self::Groups(format) => format.cell_bytes(),
@@ -48,6 +50,7 @@ impl CellFormat {
     }
 
     /// Of a code.
+    #[inline(always)]
     pub(super) fn bits(self) -> usize {
         match self {
             Self::Groups(format) => format.width.bits(),
