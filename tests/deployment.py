@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -37,6 +38,20 @@ def tries():
         yield number
         if time.monotonic() - began > TRY_FOR_S:
             return
+
+
+def when_busy(deployment: "Deployment", sign: str, pid: int, what: signal.Signals) -> threading.Thread:
+    """Sends a signal to an engine as soon as a counter moves."""
+    before = deployment.metric(sign)
+
+    def wait_and_send():
+        while deployment.metric(sign) == before:
+            time.sleep(0.002)
+        os.kill(pid, what)
+
+    thread = threading.Thread(target=wait_and_send)
+    thread.start()
+    return thread
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import AT_ONCE_S, eventually, serve, tries
+from deployment import AT_ONCE_S, eventually, serve, tries, when_busy
 
 PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
 SENT, SENT_EARLY = "baton_kv_bytes_sent_total", "baton_kv_bytes_sent_early_total"
@@ -79,20 +79,6 @@ VICTIMS = [
     ("prefill-0", "baton_handoffs_total", "baton_handoffs_failed_total"),
     ("decode-0", "baton_generated_tokens_total", "baton_resumed_total"),
 ]
-
-
-def when_busy(pair, sign: str, pid: int, what: signal.Signals) -> threading.Thread:
-    """Sends a signal to an engine as soon as a counter moves."""
-    before = pair.metric(sign)
-
-    def wait_and_send():
-        while pair.metric(sign) == before:
-            time.sleep(0.002)
-        os.kill(pid, what)
-
-    thread = threading.Thread(target=wait_and_send)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("victim, sign, proof", VICTIMS, ids=[row[0] for row in VICTIMS])
