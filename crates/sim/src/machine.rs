@@ -78,7 +78,13 @@ impl Process {
         let set_up = weather.engines[id.engine].clone();
         let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
         let failures = weather.sequence_failures_per_mille;
-        let hardware = Hardware::new((set_up.slots, weather.generated_differ), memory.clone(), Arc::clone(&journal), random.fork(), failures);
+        let hardware = Hardware::new(
+            (set_up.slots, weather.generated_differ),
+            memory.clone(),
+            Arc::clone(&journal),
+            random.fork(),
+            failures,
+        );
         let spec = BackendSpec {
             numerics_id: "simulated".to_owned(),
             generated_differ: weather.generated_differ,

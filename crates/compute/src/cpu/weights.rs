@@ -136,7 +136,8 @@ impl<E: Element> DecoderWeights<E> {
 impl<E: Element> DecoderWeights<E> {
     /// Whether some are kept as codes.
     pub(crate) fn has_codes(&self) -> bool {
-        let of_layer = |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
+        let of_layer =
+            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
         self.layers.iter().any(of_layer) || are_codes(&self.head)
     }
 }

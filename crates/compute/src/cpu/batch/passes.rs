@@ -113,7 +113,10 @@ mod tests {
         let mut passes = Passes::default();
         let (first, last) = passes.of(&mixed, TokenProducts::Both);
         let (prompts, products) = first.unwrap();
-        assert_eq!((part(prompts), products), ((vec![(0, 30, 3), (3, 0, 2)], vec![1, 2, 3, 6, 7]), CodeProducts::Floats));
+        assert_eq!(
+            (part(prompts), products),
+            ((vec![(0, 30, 3), (3, 0, 2)], vec![1, 2, 3, 6, 7]), CodeProducts::Floats)
+        );
         let generated = (vec![(0, 9, 1), (1, 33, 2), (3, 4, 1)], vec![0, 4, 5, 8]);
         assert_eq!((part(last.0), last.1), (generated, CodeProducts::Integers));
     }

@@ -82,7 +82,8 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     }
     let mut backend = Setup { threads: 2, weights: WeightForm::Compact, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
-    let other = |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter()).with_prompt(prompt_of(290));
+    let other =
+        |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter()).with_prompt(prompt_of(290));
     let mut others: Vec<Sequence> = (0..4).map(other).collect();
     while batched.done < len {
         let round = batched.done;

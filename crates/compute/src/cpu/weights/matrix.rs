@@ -372,8 +372,7 @@ mod tests {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
         let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
-        let mut arenas =
-            [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
+        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
         let mut team = Team::with_shards(3, 2).unwrap();
         let matrices = pack(&mut arenas, STACKED, 5, &slices, &mut team).unwrap();
         for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {

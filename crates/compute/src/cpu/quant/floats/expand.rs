@@ -2,9 +2,9 @@
 
 use half::bf16;
 
+use super::super::cell_format::CellFormat;
 use super::super::format::GROUP;
 use super::codes::biased;
-use super::super::cell_format::CellFormat;
 use super::format::Scaled;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};

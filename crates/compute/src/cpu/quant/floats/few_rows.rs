@@ -5,10 +5,10 @@
 use half::bf16;
 
 use super::super::buffers::{PANELS, QuantBuffers};
+use super::super::cell_format::CellFormat;
 use super::super::cells::Cells;
 use super::super::format::GROUP;
 use super::expand::{by_bits, for_each_pair, weights};
-use super::super::cell_format::CellFormat;
 use super::{MOST_FROM_CODES, PREFETCH_BYTES};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::isa::Kernel;

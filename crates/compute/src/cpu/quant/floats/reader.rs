@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::super::cell_format::CellFormat;
 use super::PREFETCH_BYTES;
 use super::expand::Expand;
-use super::super::cell_format::CellFormat;
 use crate::cpu::lanes::Lanes;
 use crate::cpu::pairs::TILE;
 

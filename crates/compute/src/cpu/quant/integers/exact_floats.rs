@@ -21,10 +21,10 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::super::codes::{QUAD, QUADS};
 use super::super::buffers::{QuantBuffers, WIDE_PANELS};
 use super::super::cell_format::CellFormat;
 use super::super::cells::Cells;
+use super::super::codes::{QUAD, QUADS};
 use super::super::format::GROUP;
 use super::block::{Block, quad_of};
 use super::rows::{STRIP_ROWS, Strip, Whole};

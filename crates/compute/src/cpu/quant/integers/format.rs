@@ -1,8 +1,8 @@
 //! What products of whole numbers want to know of a panel's cells.
 
+use super::super::cell_format::CellFormat;
 #[cfg(target_arch = "x86_64")]
 use super::super::format::CodeWidth;
-use super::super::cell_format::CellFormat;
 use super::super::superblock::SUPER_BLOCKS;
 use super::block::Block;
 use crate::cpu::lanes::Lanes;
