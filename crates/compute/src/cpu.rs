@@ -121,15 +121,13 @@ impl Weights for Model {
 }
 
 impl CpuBackend {
-    /// Packs the weights. The model's files stay open: tokens are looked up in them.
+    /// Packs the weights. Of a model in files nothing else is kept but the one that tokens are looked up in, open.
     pub fn load(
         model: Arc<Model>,
         options: CpuOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, ComputeError> {
-        let backend = Self::from_weights(Arc::clone(&model) as Arc<dyn Weights>, options, progress)?;
-        model.release();
-        Ok(backend)
+        Self::from_weights(model, options, progress)
     }
 
     pub(crate) fn from_weights(
@@ -158,15 +156,11 @@ impl CpuBackend {
             Storage::Bf16 => Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?),
             Storage::Bf16WithInt8Kv => Box::new(Decoder::<i8>::load(&weights, isa, shards, team, &sizes, progress)?),
         };
-        let mut products = options.products.of_tokens();
-        if !decoder.has_codes() {
-            // They are all the same.
-            products = TokenProducts::Floats;
-        }
+        let products = decoder.products(options.products.of_tokens());
         Ok(Self {
             spec: BackendSpec {
                 numerics_id: format!("{weights_id}-{}", decoder.numerics(products)),
-                generated_differ: products == TokenProducts::Both,
+                generated_differ: products == Some(TokenProducts::Both),
                 vocab_size: spec.vocab,
                 max_context_tokens: context,
                 pages_total: options.kv_pages,
@@ -177,7 +171,8 @@ impl CpuBackend {
             isa,
             decoder,
             slots: Slots::new(options.max_slots, spec.vocab),
-            products,
+            // Without codes they are all the same.
+            products: products.unwrap_or(TokenProducts::Floats),
             batch: Batch::default(),
             passes: Passes::default(),
             results: Vec::new(),

@@ -67,11 +67,6 @@ impl Sequence {
         }
     }
 
-    /// What other sequences may find in the prefix cache, of so many tokens.
-    pub(crate) fn cacheable(&self, computed: usize) -> &[TokenId] {
-        &self.tokens[..computed.min(self.alike)]
-    }
-
     pub(crate) fn reservation(&self) -> Option<&Reservation> {
         match &self.stage {
             Stage::Landing { pages, .. } | Stage::Received { pages, .. } => Some(pages),
@@ -92,4 +87,9 @@ impl Sequence {
             Stage::AwaitingPrompt | Stage::Waiting | Stage::Landing { .. } | Stage::Preempted { .. } => 0,
         }
     }
+}
+
+/// What other sequences may find in the prefix cache of a sequence of which so much is computed, and that is alike so far.
+pub(crate) fn cacheable(tokens: &[TokenId], alike: usize, computed: usize) -> &[TokenId] {
+    &tokens[..computed.min(alike)]
 }

@@ -60,10 +60,6 @@ impl GgufFile {
         &self.file
     }
 
-    pub(crate) fn release(&self) {
-        self.bytes.release();
-    }
-
     pub(crate) fn place_of(&self, tensor: &TensorView<'_>) -> Option<TensorFile> {
         self.bytes.place_of(tensor.bytes)
     }

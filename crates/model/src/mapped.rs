@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::Mmap;
 
 pub(crate) enum FileBytes {
     Static(&'static [u8]),
@@ -41,16 +41,6 @@ impl FileBytes {
         // no value in them decides an address (offsets are checked against the mapped length).
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self::Mapped { map, file: Arc::new(file) })
-    }
-
-    /// Takes pages that were read out of this process's memory; the next read gets them from the file again.
-    pub(crate) fn release(&self) {
-        let Self::Mapped { map, .. } = self else { return };
-        #[allow(unsafe_code, reason = "one system call")]
-        // SAFETY: nobody can have written to a read-only map of a file, so no change is lost.
-        let advised = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
-        // Advice that is not taken costs memory and nothing else.
-        let _ = advised;
     }
 
     /// Where these bytes, which are some of this file's, lie in it. `None` if it is in memory in any case.

@@ -38,12 +38,6 @@ impl Model {
         &self.weights_id
     }
 
-    /// For when all weights have been copied: what was read of the files leaves this process's memory. Reading on is
-    /// possible, from the disk.
-    pub fn release(&self) {
-        self.weights.release();
-    }
-
     /// A weight of [`DecoderSpec::parts`]; the head of a tied model is its embedding.
     pub fn tensor(&self, part: Part) -> Result<TensorView<'_>, ModelError> {
         self.weights.tensor(&self.spec, self.kept_as(part)?)

@@ -65,13 +65,6 @@ impl Weights {
         Err(ModelError::Tensor { file: file.into(), tensor, problem })
     }
 
-    pub(crate) fn release(&self) {
-        match &self.tensors {
-            Tensors::Safetensors(tensors) => tensors.release(),
-            Tensors::Gguf(file) => file.release(),
-        }
-    }
-
     fn name_of(&self, part: Part) -> String {
         match &self.tensors {
             Tensors::Safetensors(_) => self.architecture.tensor_name(part),

@@ -60,10 +60,10 @@ pub(crate) trait Decode: Send {
     fn team(&self) -> &Team;
 
     /// Storage and order of sums, as they appear in a `numerics_id`.
-    fn numerics(&self, products: TokenProducts) -> String;
+    fn numerics(&self, products: Option<TokenProducts>) -> String;
 
-    /// Whether some weights are codes.
-    fn has_codes(&self) -> bool;
+    /// Those of the weights that are codes, if some are, where others would be as wanted.
+    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts>;
 
     /// Memory of the weights that a phase of all layers reads.
     fn weight_bytes(&self, phase: Phase) -> usize;
@@ -188,13 +188,13 @@ impl<K: BlockProducts> Decode for Decoder<K> {
         &self.team
     }
 
-    fn numerics(&self, products: TokenProducts) -> String {
-        let (dash, products) = if self.has_codes() { ("-", products.name()) } else { ("", "") };
-        format!("{}-{}{dash}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+    fn numerics(&self, products: Option<TokenProducts>) -> String {
+        let products = products.map_or("", TokenProducts::in_numerics_id);
+        format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
     }
 
-    fn has_codes(&self) -> bool {
-        self.weights.has_codes()
+    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts> {
+        self.weights.products(wanted)
     }
 
     fn weight_bytes(&self, phase: Phase) -> usize {

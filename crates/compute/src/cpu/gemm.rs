@@ -156,7 +156,7 @@ impl<E: Arithmetic> Gemm<'_, E> {
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
         let of_whole_numbers =
-            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.cells().is_some());
+            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.has_codes());
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
         let reads_again =
             isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);

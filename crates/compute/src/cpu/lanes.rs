@@ -114,8 +114,8 @@ pub(crate) trait Lanes: Copy {
     /// 32 bytes are readable at `p`.
     unsafe fn load_f16(p: *const u8) -> Self;
 
-    /// [`bits_bias`]`(at)` plus an integer: these bits, which become those from bit `at` on of a float's mantissa, whose last
-    /// one is bit 22. Bits that move equally far can move together.
+    /// [`bits_bias`]`(at)` plus an integer: these bits, which become those from bit `at` on of a float's mantissa: `first +
+    /// count` ≤ 32, `at + count` ≤ 23. Bits that move equally far can move together.
     ///
     /// # Safety
     /// 16 words are readable.

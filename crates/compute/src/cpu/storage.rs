@@ -99,13 +99,12 @@ impl TokenProducts {
         }
     }
 
-    /// As it appears in a `numerics_id`.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn in_numerics_id(self) -> &'static str {
         match self {
             // Says what products of whole numbers are, too: logits are such.
-            Self::Floats => "codes-v3",
-            Self::Integers => "int14-v3",
-            Self::Both => "codes-v3-int14-v3",
+            Self::Floats => "-codes-v3",
+            Self::Integers => "-int14-v3",
+            Self::Both => "-codes-v3-int14-v3",
         }
     }
 }

@@ -17,6 +17,7 @@ use super::decoder::Phase;
 use super::element::Element;
 use super::lanes::{LANES, padded};
 use super::shards::{Deal, Shards};
+use super::storage::TokenProducts;
 use super::team::Team;
 use crate::ComputeError;
 
@@ -134,17 +135,19 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// Whether some are kept as codes.
-    pub(crate) fn has_codes(&self) -> bool {
-        let of_layer =
+    /// Those of codes, if some are kept as such. Logits have whole numbers in any case.
+    pub(crate) fn products(&self, of_layers: TokenProducts) -> Option<TokenProducts> {
+        let in_layer =
             |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
-        self.layers.iter().any(of_layer) || are_codes(&self.head)
+        match self.layers.iter().any(in_layer) {
+            true => Some(of_layers),
+            false => are_codes(&self.head).then_some(TokenProducts::Integers),
+        }
     }
 }
 
 fn are_codes<E: Element>(parts: &Sharded<E>) -> bool {
-    // A shard without columns has no weights at all.
-    parts.iter().any(|part| part.matrix.panels() > 0 && part.matrix.cells().is_some())
+    parts.iter().any(|part| part.matrix.has_codes())
 }
 
 impl<E: Element> Projection<E> {

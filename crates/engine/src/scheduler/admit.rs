@@ -4,7 +4,7 @@ use baton_core::PAGE_TOKENS;
 use baton_kv::{PageTable, pages_for};
 
 use super::Scheduler;
-use crate::sequence::{Sequence, SequenceId, Stage};
+use crate::sequence::{Sequence, SequenceId, Stage, cacheable};
 
 /// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
 struct Room {
@@ -113,7 +113,7 @@ impl Scheduler {
 
     fn grow_received(&mut self, id: SequenceId) -> Option<Room> {
         let headroom = self.headroom();
-        let Sequence { tokens, stage, .. } = self.sequences.get_mut(&id)?;
+        let &mut Sequence { ref tokens, alike, ref mut stage, .. } = self.sequences.get_mut(&id)?;
         let Stage::Received { pages, .. } = stage else { return None };
         let wanted = pages_for(tokens.len()).saturating_sub(pages.table().pages().len());
         if wanted + headroom > self.ledger.pages_available() {
@@ -125,7 +125,7 @@ impl Scheduler {
         // Of the cached pages that count as available one may lie above these, under another copy of the same beginning: it
         // cannot be evicted before they are.
         if self.ledger.grow(&mut pages, tokens.len()).is_err() {
-            self.ledger.insert(&tokens[..computed], &pages);
+            self.ledger.insert(cacheable(tokens, alike, computed), &pages);
             self.ledger.release(pages);
             return None;
         }
@@ -192,7 +192,7 @@ impl Scheduler {
             std::mem::replace(&mut sequence.stage, Stage::Waiting)
         {
             sequence.stage = Stage::Preempted { slot };
-            self.ledger.insert(sequence.cacheable(computed), &pages);
+            self.ledger.insert(cacheable(&sequence.tokens, sequence.alike, computed), &pages);
             self.ledger.release(pages);
         }
         self.waiting.insert(id);

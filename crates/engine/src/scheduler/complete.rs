@@ -7,7 +7,7 @@ use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent,
 
 use super::{Row, Scheduler, SessionEvent};
 use crate::error::EngineError;
-use crate::sequence::{Sequence, SequenceId, Stage};
+use crate::sequence::{Sequence, SequenceId, Stage, cacheable};
 
 impl Scheduler {
     /// Takes the results of the plan that [`schedule`](Self::schedule) returned last.
@@ -92,7 +92,7 @@ impl Scheduler {
         self.counters.prefill_tokens += row.tokens as u64;
         // At once, so that requests that arrive while this one runs share its prompt.
         if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
-            self.ledger.insert(&tokens[..computed.min(*alike)], pages);
+            self.ledger.insert(cacheable(tokens, *alike, computed), pages);
         }
 
         let Some(request) = self.requests.get_mut(&key) else { return };

@@ -25,7 +25,7 @@ use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::handoff::{HandOff, PageOffer};
 use crate::request::ActiveRequest;
-use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage, cacheable};
 pub(crate) use export::Export;
 use limits::StepLimits;
 use receive::Reserved;
@@ -133,7 +133,7 @@ impl Scheduler {
     fn dismantle(&mut self, sequence: Sequence, keep_in_cache: bool) {
         let computed = sequence.computed();
         let (tokens, alike) = (&sequence.tokens, sequence.alike);
-        let keep = |computed: usize| if keep_in_cache { &tokens[..computed.min(alike)] } else { &[] };
+        let keep = |computed: usize| if keep_in_cache { cacheable(tokens, alike, computed) } else { &[] };
         let (slot, pages) = match sequence.stage {
             Stage::AwaitingPrompt | Stage::Waiting => return,
             Stage::Landing { from, pages, .. } => {

@@ -69,10 +69,6 @@ impl Safetensors {
         self.shard_of(name).ok()?.bytes.place_of(tensor.bytes)
     }
 
-    pub(crate) fn release(&self) {
-        self.shards.iter().for_each(|shard| shard.bytes.release());
-    }
-
     /// The file that holds, or should hold, a tensor.
     pub(crate) fn file_of(&self, name: &str) -> &str {
         self.shard_of(name).map_or(INDEX, |shard| &shard.file)

@@ -69,7 +69,7 @@ impl Cells {
         assert!((1..=2).contains(&panels.len()) && block <= self.blocks);
         let second = (panels.len() == 2).then(|| self.panel(panels.start + 1));
         // SAFETY: panels of so many blocks.
-        unsafe { CellReader::new([Some(self.panel(panels.start)), second], block..self.blocks) }
+        unsafe { CellReader::new(self.panel(panels.start), second, block..self.blocks) }
     }
 
     /// Where a block of a panel lies; behind the last panel, where that ends.

@@ -35,10 +35,8 @@ fn specs() -> Vec<(&'static str, DecoderSpec, Setup)> {
 /// Every way to compute a sequence of `len` tokens must give what one prefill on one thread gives.
 pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup, len: usize, portable: bool) {
     let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
-    // Prompts end in the middle of a page, and of most chunks.
-    let prompt_of = |len: usize| if plain.products == Products::Both { len * 2 / 5 + 1 } else { len };
     let of_prompt = |slot, pages: Vec<u32>| Sequence::new(slot, 1, len, vocab, pages.into_iter());
-    let sequence = |slot, pages| of_prompt(slot, pages).with_prompt(prompt_of(len));
+    let sequence = |slot, pages| of_prompt(slot, pages).with_prompt(plain.prompt_of(len));
     // Scattered, and each sequence has its own.
     let scattered = |which: u32| (0..12).map(|page| (page + 12 * which) * 37 % 128).collect::<Vec<u32>>();
     let mut backend = plain.backend(Arc::clone(&weights));
@@ -82,8 +80,9 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     }
     let mut backend = Setup { threads: 2, weights: WeightForm::Compact, ..plain }.backend(Arc::clone(&weights));
     let mut batched = sequence(5, scattered(5));
-    let other =
-        |i: u32| Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter()).with_prompt(prompt_of(290));
+    let other = |i: u32| {
+        Sequence::new(i, 2 + i as usize, 290, vocab, scattered(i).into_iter()).with_prompt(plain.prompt_of(290))
+    };
     let mut others: Vec<Sequence> = (0..4).map(other).collect();
     while batched.done < len {
         let round = batched.done;
@@ -133,12 +132,11 @@ fn split_among_threads() {
         let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
         let results = [1, 5].map(|threads| {
             let mut backend = Setup { threads, ..setup }.backend(Arc::clone(&weights));
-            // The last chunk and all that follows are generated.
-            let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64).with_prompt(750);
+            let mut sequence = Sequence::new(0, 1, 1030, vocab, 0..64).with_prompt(setup.prompt_of(1030));
             for count in [250, 500, 255].into_iter().chain([1; 4]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
             }
-            let mut other = Sequence::new(1, 2, 520, vocab, 64..96).with_prompt(503);
+            let mut other = Sequence::new(1, 2, 520, vocab, 64..96).with_prompt(setup.prompt_of(520));
             for count in [500].into_iter().chain([1; 20]) {
                 step(&mut backend, &mut [(&mut sequence, 1), (&mut other, count)]);
             }
@@ -159,7 +157,7 @@ fn stale_pages_do_not_show() {
             if poisoned {
                 poison(&backend);
             }
-            let mut sequence = Sequence::new(0, 1, 271, vocab, 0..64);
+            let mut sequence = Sequence::new(0, 1, 271, vocab, 0..64).with_prompt(setup.prompt_of(271));
             for count in [9, 244].into_iter().chain([1; 18]) {
                 step(&mut backend, &mut [(&mut sequence, count)]);
             }

@@ -36,6 +36,12 @@ impl Setup {
     pub(super) const INTEGER: Self = Self { products: Products::Integer, ..Self::PLAIN };
     pub(super) const BOTH: Self = Self { products: Products::Both, ..Self::PLAIN };
 
+    /// Of a sequence of so many tokens: it ends in the middle of a page, and of most chunks, if what follows it has other
+    /// products.
+    pub(super) fn prompt_of(&self, tokens: usize) -> usize {
+        if self.products == Products::Both { tokens * 3 / 10 + 1 } else { tokens }
+    }
+
     pub(super) fn backend(&self, weights: Arc<dyn Weights>) -> CpuBackend {
         let options = CpuOptions {
             threads: self.threads,
@@ -61,7 +67,7 @@ pub(super) struct Sequence {
     pub(super) prompt: usize,
     pub(super) pages: Vec<PageId>,
     pub(super) done: usize,
-    /// Bits of the hidden states of all positions; of none if some were generated: steps may take two passes then.
+    /// Bits of the hidden states of all positions; of none where some were generated, as steps may take two passes then.
     pub(super) hidden: Vec<u32>,
     pub(super) sampled: Vec<TokenId>,
 }

@@ -49,6 +49,11 @@ impl<E: Element> Matrix<E> {
         self.cells.as_ref()
     }
 
+    /// Whether its weights are codes. A shard without columns has no weights at all.
+    pub(crate) fn has_codes(&self) -> bool {
+        self.panels > 0 && self.cells.is_some()
+    }
+
     /// Whether its elements lie in memory as they are.
     pub(crate) fn is_plain(&self) -> bool {
         self.cells.is_none() && self.compact.is_none()

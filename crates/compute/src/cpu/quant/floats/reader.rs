@@ -21,7 +21,8 @@ pub(crate) struct CellReader<'a> {
     between: usize,
     /// For blocks that are still far.
     asks: bool,
-    panels: [Option<(CellFormat, *const u8)>; 2],
+    first: (CellFormat, *const u8),
+    second: Option<(CellFormat, *const u8)>,
     cells: PhantomData<&'a [u8]>,
 }
 
@@ -29,12 +30,13 @@ impl CellReader<'_> {
     /// # Safety
     /// Panels have these blocks, and are readable as long as it lives.
     pub(in crate::cpu::quant) unsafe fn new(
-        panels: [Option<(CellFormat, *const u8)>; 2],
+        first: (CellFormat, *const u8),
+        second: Option<(CellFormat, *const u8)>,
         blocks: Range<usize>,
     ) -> Self {
-        let ahead = panels[0].map_or(0, |(format, _)| PREFETCH_BYTES / format.block_bytes());
-        let between = if panels[1].is_some() { blocks.end } else { 0 };
-        Self { blocks, ahead, between, asks: true, panels, cells: PhantomData }
+        let ahead = PREFETCH_BYTES / first.0.block_bytes();
+        let between = if second.is_some() { blocks.end } else { 0 };
+        Self { blocks, ahead, between, asks: true, first, second, cells: PhantomData }
     }
 
     /// Somebody else asks for what it will read.
@@ -43,7 +45,7 @@ impl CellReader<'_> {
     }
 
     pub(crate) fn panels(&self) -> usize {
-        self.panels.iter().flatten().count()
+        1 + usize::from(self.second.is_some())
     }
 
     /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
@@ -58,8 +60,8 @@ impl CellReader<'_> {
         for (place, block) in passed.enumerate() {
             let after = block + self.ahead;
             let after = if after < self.blocks.end { after } else { after + self.between };
-            for (which, panel) in self.panels.iter().enumerate() {
-                let &Some((format, cells)) = panel else { continue };
+            for (which, panel) in [Some(self.first), self.second].into_iter().enumerate() {
+                let Some((format, cells)) = panel else { continue };
                 if self.asks {
                     format.prefetch::<L>(cells, after);
                 }
