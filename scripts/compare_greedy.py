@@ -45,8 +45,8 @@ def post(url: str, body: dict) -> dict:
         return json.load(answer)
 
 
-def ours(baton: Path, model: Path, prompts: list[str]) -> list[str]:
-    command = [baton, "serve", model, "--prefill", "1", "--decode", "1", "--router-port", "0"]
+def ours(baton: Path, model: Path, products: str, prompts: list[str]) -> list[str]:
+    command = [baton, "serve", model, "--prefill", "1", "--decode", "1", "--products", products, "--router-port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         url = next(found[0] for line in server.stdout if (found := re.search(r"http://[\d.]+:\d+", line)))
@@ -73,9 +73,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--baton", type=Path, default=ROOT / "target/release/baton")
+    parser.add_argument("--products", default="auto", help="auto, float, integer or both")
     options = parser.parse_args()
     prompts = [f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n" for question in QUESTIONS]
-    pairs = list(zip(ours(options.baton, options.model, prompts), theirs(options.model, prompts)))
+    pairs = list(zip(ours(options.baton, options.model, options.products, prompts), theirs(options.model, prompts)))
     same = sum(ours == theirs for ours, theirs in pairs)
     for question, (ours_, theirs_) in zip(QUESTIONS, pairs):
         print(f"{question}\n  {ours_!r}" + ("" if ours_ == theirs_ else f"\n  llama.cpp: {theirs_!r}"))
