@@ -156,9 +156,15 @@ async fn an_idle_engine_does_nothing() {
     let engine = LocalEngine::new(handle.clone());
     read(engine.start_generate(request(1, 5, 1, 3), None).await.unwrap(), 1).await.unwrap();
     eventually("the request ends", || handle.report().counters.finished == 1).await;
-    let before = handle.report();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(handle.report(), before);
+    // A busy machine takes its time for what comes then: the step that gives the slot back, and its report.
+    for _ in 0..50 {
+        let before = handle.report();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if handle.report() == before {
+            return;
+        }
+    }
+    panic!("it goes on: {:?}", handle.report());
 }
 
 #[tokio::test]
