@@ -1,5 +1,6 @@
-//! Products of whole numbers, for quantized weights: another order of sums than that of tiles, with numerics of its own, for
-//! machines that have none; and for logits everywhere, whose errors nothing evens out: no code is rounded here.
+//! Products of whole numbers, for quantized weights: another order of sums than that of tiles, with numerics of its own. For
+//! machines without tiles; for tokens that were generated, of which there are few at a time; and for logits everywhere, whose
+//! errors nothing evens out: no code is rounded here.
 //!
 //! The 32 values of a row that meet a block share a power of two, and become whole numbers of 14 bits. Per output and block, or
 //! per half of one where weights have a scale per 16:

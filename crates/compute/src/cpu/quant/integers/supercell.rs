@@ -24,14 +24,14 @@ impl Superblocks {
             (codes.as_chunks::<QUAD_BYTES>().0, cell.add(SUPER_BLOCKS * self.block_bytes()))
         };
         match self {
-            Superblocks::Two => {
+            Self::Two => {
                 for quad in 0..QUADS {
                     for i in 0..QUAD_BYTES {
                         to.codes[quad][i] = two_bits(codes, quad, i);
                     }
                 }
             }
-            Superblocks::Three => {
+            Self::Three => {
                 for quad in 0..QUADS {
                     for i in 0..QUAD_BYTES {
                         to.codes[quad][i] =
@@ -39,7 +39,7 @@ impl Superblocks {
                     }
                 }
             }
-            Superblocks::Six => {
+            Self::Six => {
                 let high = &codes[FOUR_BITS / QUAD_BYTES..];
                 for quad in (0..QUADS).step_by(2) {
                     for i in 0..QUAD_BYTES {
