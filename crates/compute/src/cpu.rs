@@ -17,6 +17,7 @@ mod flush;
 mod gate;
 mod gemm;
 pub(crate) mod isa;
+mod kept_rows;
 mod kv;
 pub(crate) mod lanes;
 mod math;

@@ -10,6 +10,7 @@
 
 mod encode;
 mod expand;
+mod few_rows;
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use half::bf16;
 pub(crate) use self::encode::HighBytes;
 use self::encode::{Exception, encode};
 use self::expand::expand;
+pub(crate) use self::few_rows::{MOST_FROM_TILES, is_read_in_registers};
 use super::chunks::Chunks;
 use super::lanes::Lanes;
 use super::pairs::TILE;
@@ -192,7 +194,7 @@ mod tests {
     const BLOCKS: usize = 7;
 
     /// A bell around zero, as weights are, with some of everything else that bf16 has.
-    fn weight(i: usize, oddities: bool) -> bf16 {
+    pub(super) fn weight(i: usize, oddities: bool) -> bf16 {
         let noise =
             |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd134_2543_de82_ef95);
         let odd = noise(i as u64 + (1 << 40)) >> 32;

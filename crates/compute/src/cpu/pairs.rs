@@ -22,18 +22,22 @@ mod sums;
 mod tile_rows;
 mod turns;
 mod vectors;
+mod widened_rows;
 
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::asking::{Asking, Pages};
 use self::blocks::in_blocks;
-use self::few_rows::few_rows;
+use self::few_rows::{as_read, few_rows};
 use self::many_rows::many_rows;
 use self::passes::PassBlocks;
 pub(crate) use self::product::{FEW_ROWS, PagedProduct, PairsProduct, Passing, distance};
 pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
+#[cfg(test)]
+pub(crate) use self::widened_rows::widen;
 use super::arithmetic::Arithmetic;
+use super::compact;
 use super::gemm::GemmItem;
 use super::lanes::{LANES, Lanes, to_bf16};
 use super::quant::{self, CodeProducts};
@@ -119,7 +123,18 @@ impl Arithmetic for bf16 {
             Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
         };
         match matrix.cells() {
-            Some(cells) if rows <= quant::MOST_FROM_CODES => quant::few_rows::<L>(item, cells, left, &mut packed.quant),
+            Some(cells) if rows <= quant::MOST_FROM_CODES => {
+                // SAFETY: `left` has all blocks.
+                let x = unsafe { packed.widened.of::<L>(&item.rows, matrix.blocks(), left) };
+                quant::few_rows::<L>(item, cells, x, &mut packed.quant);
+            }
+            _ if let Some(compact) = matrix.compact()
+                && compact::is_read_in_registers::<L>(rows) =>
+            {
+                // SAFETY: `left` has all blocks.
+                let x = unsafe { packed.widened.of::<L>(&item.rows, matrix.blocks(), left) };
+                as_read::<L>(item, compact, x, packed);
+            }
             _ if !L::TILES && rows > FEW_ROWS => in_blocks::<L>(item, left, packed),
             _ if !matrix.is_plain() && rows <= PRODUCT_ROWS => few_rows::<L>(item, left, packed),
             _ => many_rows::<L>(item, left, packed),

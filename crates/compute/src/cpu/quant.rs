@@ -12,7 +12,6 @@ mod floats;
 mod format;
 mod group;
 mod integers;
-mod kept_rows;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;

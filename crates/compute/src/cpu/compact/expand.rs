@@ -55,31 +55,54 @@ fn plainly(tile: &[u8; TILE_BYTES], table: &[u8; 16], to: &mut [u16; TILE]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(super) mod x86 {
     use std::arch::x86_64::*;
 
     use super::LOW_BYTES;
+    use crate::cpu::pairs::TILE_ROWS;
+
+    /// Rows of a tile whose codes share a line.
+    pub(in crate::cpu::compact) const QUAD: usize = 4;
+    /// Of a row: 16 columns at a pair of k.
+    const ROW_WORDS: usize = 32;
 
     /// # Safety
     /// As for [`expand`](super::expand), and the machine has AVX-512 with byte instructions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn expand_64(tile: *const u8, table: &[u8; 16], to: *mut u16) {
+    pub(in crate::cpu::compact) unsafe fn expand_64(tile: *const u8, table: &[u8; 16], to: *mut u16) {
         // SAFETY: the caller's promise.
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
-            let half = _mm512_set1_epi8(15);
-            for quad in 0..4 {
-                let codes = _mm512_loadu_si512(tile.add(LOW_BYTES + quad * 64).cast());
-                let both = [_mm512_and_si512(codes, half), _mm512_and_si512(_mm512_srli_epi16::<4>(codes), half)];
-                for (pair, codes) in both.into_iter().enumerate() {
-                    let pair = quad * 2 + pair;
-                    let low = _mm512_loadu_si512(tile.add(pair * 64).cast());
-                    let high = _mm512_shuffle_epi8(table, codes);
-                    _mm512_storeu_si512(to.add(pair * 64).cast(), _mm512_unpacklo_epi8(low, high));
-                    _mm512_storeu_si512(to.add(pair * 64 + 32).cast(), _mm512_unpackhi_epi8(low, high));
+            for quad in 0..TILE_ROWS / QUAD {
+                for (row, words) in rows_64(tile, table, quad).into_iter().enumerate() {
+                    _mm512_storeu_si512(to.add((quad * QUAD + row) * ROW_WORDS).cast(), words);
                 }
             }
+        }
+    }
+
+    /// Four rows of a tile.
+    ///
+    /// # Safety
+    /// The tile is readable, and the machine has AVX-512 with byte instructions.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(in crate::cpu::compact) unsafe fn rows_64(tile: *const u8, table: __m512i, quad: usize) -> [__m512i; QUAD] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let half = _mm512_set1_epi8(15);
+            let codes = _mm512_loadu_si512(tile.add(LOW_BYTES + quad * 64).cast());
+            let both = [_mm512_and_si512(codes, half), _mm512_and_si512(_mm512_srli_epi16::<4>(codes), half)];
+            let (mut rows, mut row) = ([_mm512_setzero_si512(); QUAD], 0);
+            for codes in both {
+                let low = _mm512_loadu_si512(tile.add((quad * QUAD + row) * ROW_WORDS).cast());
+                let high = _mm512_shuffle_epi8(table, codes);
+                rows[row] = _mm512_unpacklo_epi8(low, high);
+                rows[row + 1] = _mm512_unpackhi_epi8(low, high);
+                row += 2;
+            }
+            rows
         }
     }
 

@@ -5,9 +5,26 @@ use half::bf16;
 use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
 use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
+use crate::cpu::compact::Compact;
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::lanes::{LANES, Lanes};
 use crate::cpu::weights::Matrix;
+
+/// All sums of an item whose rows meet tiles that are expanded in registers. `x` has these rows, widened.
+#[inline(always)]
+pub(super) fn as_read<L: Lanes>(item: &GemmItem<'_, bf16>, compact: &Compact, x: *const f32, packed: &mut TileRows) {
+    const SUMS_STRIDE: usize = PRODUCT_PANELS * LANES;
+    let rows = item.rows.len();
+    for first in item.panels.clone().step_by(PRODUCT_PANELS) {
+        let panels = first..item.panels.end.min(first + PRODUCT_PANELS);
+        let sums = packed.sums_of(rows, PRODUCT_PANELS);
+        for (place, panel) in panels.clone().enumerate() {
+            // SAFETY: all blocks of the rows, and their sums of a panel.
+            unsafe { compact.multiply::<L>(panel, rows, x, sums.as_mut_ptr().add(place * LANES), SUMS_STRIDE) };
+        }
+        item.finish::<L>(item.rows.clone(), panels, sums, SUMS_STRIDE);
+    }
+}
 
 /// All sums of an item of at most one product's rows, a few blocks at a time.
 #[inline(always)]

@@ -1,11 +1,8 @@
 //! What one member needs beside its rows when weights are cells.
 
-use super::floats::MOST_FROM_CODES;
-use super::format::GROUP;
 #[cfg(target_arch = "x86_64")]
 use super::integers::WideBlock;
 use super::integers::{self, Expanded, STRIP_ROWS, WholeRows};
-use super::kept_rows::KeptRows;
 use crate::ComputeError;
 use crate::cpu::lanes::LANES;
 use crate::cpu::region::Floats;
@@ -18,9 +15,6 @@ pub(super) const WIDE_PANELS: usize = 4;
 pub(crate) struct QuantBuffers {
     /// `[row][panel][column]` of the panels that are being computed.
     pub(super) sums: Floats,
-    /// `[block][row][even k, then odd k]` of few rows.
-    pub(super) widened: Floats,
-    pub(super) widened_rows: KeptRows,
     pub(super) whole: WholeRows,
     pub(super) expanded_cells: Expanded,
     #[cfg(target_arch = "x86_64")]
@@ -32,8 +26,6 @@ impl QuantBuffers {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, ComputeError> {
         Ok(Self {
             sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * WIDE_PANELS * LANES)?,
-            widened: Floats::new(MOST_FROM_CODES * max_depth.next_multiple_of(GROUP))?,
-            widened_rows: KeptRows::default(),
             whole: WholeRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
             #[cfg(target_arch = "x86_64")]
@@ -43,7 +35,6 @@ impl QuantBuffers {
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.widened_rows.clear();
         self.whole.clear();
     }
 }

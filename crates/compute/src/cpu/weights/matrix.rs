@@ -9,7 +9,7 @@ use crate::cpu::chunks::Chunks;
 use crate::cpu::compact::{self, Compact, HighBytes};
 use crate::cpu::element::{Element, pair_stride};
 use crate::cpu::lanes::{LANES, padded};
-use crate::cpu::pairs::TILE;
+use crate::cpu::pairs::{BLOCK_DEPTH, TILE};
 use crate::cpu::quant::Cells;
 use crate::cpu::region::Region;
 use crate::cpu::team::{Member, Team};
@@ -43,6 +43,16 @@ impl<E: Element> Matrix<E> {
     /// Columns of the output, padding included.
     pub(crate) fn width(&self) -> usize {
         self.panels * LANES
+    }
+
+    /// Of k, of which the last one may be filled up.
+    pub(crate) fn blocks(&self) -> usize {
+        self.depth.div_ceil(BLOCK_DEPTH)
+    }
+
+    /// Where elements are kept in fewer bits.
+    pub(crate) fn compact(&self) -> Option<&Compact> {
+        self.compact.as_ref()
     }
 
     pub(crate) fn cells(&self) -> Option<&Cells> {

@@ -13,24 +13,15 @@ use super::{MOST_FROM_CODES, PREFETCH_BYTES};
 use crate::cpu::gemm::GemmItem;
 use crate::cpu::isa::Kernel;
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::TILE;
 
 const PAIRS: usize = GROUP / 2;
 
-/// All sums of an item of at most [`MOST_FROM_CODES`], handed to its `finish`. `left` has its rows in tile order.
+/// All sums of an item of at most [`MOST_FROM_CODES`], handed to its `finish`. `x` has its rows,
+/// [widened](crate::cpu::pairs::WidenedRows).
 #[inline(always)]
-pub(crate) fn few_rows<L: Lanes>(
-    item: &GemmItem<'_, bf16>,
-    cells: &Cells,
-    left: *const bf16,
-    buffers: &mut QuantBuffers,
-) {
+pub(crate) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, x: *const f32, buffers: &mut QuantBuffers) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
     assert!(rows <= MOST_FROM_CODES);
-    if buffers.widened_rows.are_missing(&item.rows) {
-        // SAFETY: `left` has all blocks of whole tiles of rows.
-        unsafe { widen::<L>(left, rows, &mut buffers.widened.as_mut_slice()[..blocks * rows * GROUP]) };
-    }
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
         for (place, panel) in panels.clone().enumerate() {
@@ -38,31 +29,13 @@ pub(crate) fn few_rows<L: Lanes>(
             let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
             assert!(sums.len() >= (rows - 1) * PANELS * LANES + LANES);
             // A whole panel, all blocks of the rows, and rows of sums.
-            let product =
-                Product { format, cells, blocks, x: buffers.widened.as_slice().as_ptr(), c: sums.as_mut_ptr() };
+            let product = Product { format, cells, blocks, x, c: sums.as_mut_ptr() };
             match rows {
                 1 => L::call(OneRow(product)),
                 _ => L::call(TwoRows(product)),
             }
         }
         item.finish::<L>(item.rows.clone(), panels, buffers.sums.as_slice(), PANELS * LANES);
-    }
-}
-
-/// `[block][row][even k, then odd k]` in f32: multiply-adds take broadcasts from memory, as the unit that would make them in
-/// registers has other work.
-///
-/// # Safety
-/// `left` has so many rows in one tile, and all blocks.
-#[inline(always)]
-pub(super) unsafe fn widen<L: Lanes>(left: *const bf16, rows: usize, widened: &mut [f32]) {
-    for (i, wide) in widened.chunks_exact_mut(GROUP).enumerate() {
-        // SAFETY: a row of a block; half of its k fill a vector.
-        unsafe {
-            let from = left.add(i / rows * TILE + i % rows * GROUP).cast();
-            L::load_bf16_even(from).store(wide.as_mut_ptr());
-            L::load_bf16_odd(from).store(wide.as_mut_ptr().add(PAIRS));
-        }
     }
 }
 

@@ -6,10 +6,10 @@ use super::super::codes::{code_bytes, put};
 use super::super::format::GROUP;
 use super::codes::{bias, biased};
 use super::expand::Expand;
-use super::few_rows::{OneRow, Product, TwoRows, widen};
+use super::few_rows::{OneRow, Product, TwoRows};
 use crate::cpu::isa::{Isa, Kernel};
 use crate::cpu::lanes::{LANES, Lanes};
-use crate::cpu::pairs::{TILE, tile_index};
+use crate::cpu::pairs::{TILE, tile_index, widen};
 use crate::cpu::quant::buffers::PANELS;
 
 const DEPTH: usize = 512;

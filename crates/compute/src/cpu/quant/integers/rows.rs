@@ -5,10 +5,10 @@ use std::ops::Range;
 use half::bf16;
 
 use super::super::format::GROUP;
-use super::super::kept_rows::KeptRows;
 #[cfg(target_arch = "x86_64")]
 use super::exact_floats::FloatStrip;
 use crate::ComputeError;
+use crate::cpu::kept_rows::KeptRows;
 use crate::cpu::lanes::{LANES, Lanes, MAGIC};
 use crate::cpu::pairs::{TILE_ROWS, blocks_apart, tile_index};
 use crate::cpu::region::{Floats, Number, Region};

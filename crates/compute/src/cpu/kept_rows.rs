@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 #[derive(Default)]
-pub(super) struct KeptRows(Option<Range<usize>>);
+pub(crate) struct KeptRows(Option<Range<usize>>);
 
 impl KeptRows {
     /// Those of another phase are others.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0 = None;
     }
 
     /// Whether these rows are still to be put there; from now on they are kept.
-    pub(super) fn are_missing(&mut self, rows: &Range<usize>) -> bool {
+    pub(crate) fn are_missing(&mut self, rows: &Range<usize>) -> bool {
         self.0.replace(rows.clone()).as_ref() != Some(rows)
     }
 }
