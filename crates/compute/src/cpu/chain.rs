@@ -21,7 +21,7 @@ const TILE_PANELS: usize = 8;
 struct Sums([f32; MAX_TILE_ROWS * TILE_PANELS * LANES]);
 
 impl Arithmetic for f32 {
-    const PLAN: &'static str = "fma-chain-v2";
+    const PLAN: &'static str = "fma-chain-v3";
     type Left = Self;
     type Packed = PackedRows;
     const TILE_ROWS: usize = MAX_TILE_ROWS;

@@ -71,7 +71,7 @@ const STREAM_BLOCKS: usize = 5;
 const SLICED_PANELS: usize = 64;
 
 impl Arithmetic for bf16 {
-    const PLAN: &'static str = "bf16-pairs-v2";
+    const PLAN: &'static str = "bf16-pairs-v3";
     type Left = Self;
     type Packed = TileRows;
     const TILE_ROWS: usize = PRODUCT_ROWS;

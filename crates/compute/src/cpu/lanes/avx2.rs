@@ -186,6 +186,21 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn times_pow2_of_magic(self, biased: Self) -> Self {
+        avx2!({
+            let times = |x: __m256, biased: __m256| {
+                let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(biased));
+                _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), n))
+            };
+            Self(times(self.0, biased.0), times(self.1, biased.1))
+        })
+    }
+
+    /// There are too few registers.
+    #[inline(always)]
+    fn keep_in_step<const N: usize>(_vectors: &mut [Self; N]) {}
+
+    #[inline(always)]
     fn to_array(self) -> [f32; LANES] {
         let mut array = [0.0; LANES];
         avx2!(self.store(array.as_mut_ptr()));

@@ -181,6 +181,21 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     }
 
     #[inline(always)]
+    fn times_pow2_of_magic(self, biased: Self) -> Self {
+        Self(avx512!(_mm512_castsi512_ps(_mm512_add_epi32(
+            _mm512_slli_epi32::<23>(_mm512_castps_si512(biased.0)),
+            _mm512_castps_si512(self.0)
+        ))))
+    }
+
+    #[inline(always)]
+    fn keep_in_step<const N: usize>(vectors: &mut [Self; N]) {
+        for vector in vectors {
+            avx512!(in_turn(&mut vector.0));
+        }
+    }
+
+    #[inline(always)]
     fn to_array(self) -> [f32; LANES] {
         let mut array = [0.0; LANES];
         avx512!(self.store(array.as_mut_ptr()));
@@ -259,6 +274,14 @@ impl<const TILES: bool> Avx512<TILES> {
             _mm512_cvtepi32_epi16(rounded)
         })
     }
+}
+
+/// Does nothing, but not before or behind others of its kind.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn in_turn(vector: &mut __m512) {
+    // SAFETY: there is no instruction.
+    unsafe { std::arch::asm!("/* {} */", inout(zmm_reg) * vector, options(nostack, nomem, preserves_flags)) };
 }
 
 #[inline(never)]

@@ -187,6 +187,15 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn times_pow2_of_magic(self, biased: Self) -> Self {
+        let times = |i: usize| f32::from_bits(self.0[i].to_bits().wrapping_add(biased.0[i].to_bits() << 23));
+        Self(std::array::from_fn(times))
+    }
+
+    #[inline(always)]
+    fn keep_in_step<const N: usize>(_vectors: &mut [Self; N]) {}
+
+    #[inline(always)]
     fn to_array(self) -> [f32; LANES] {
         self.0
     }
