@@ -242,7 +242,7 @@ impl KvDtypeOption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WeightsOption {
-    /// Compact from 512 MiB of weights on with AMX; plain on prefill engines that `baton serve` starts
+    /// Compact from 512 MiB of weights on with AVX-512; plain on prefill engines that `baton serve` starts
     #[default]
     Auto,
     /// 16 bits each: prompts are computed a little faster

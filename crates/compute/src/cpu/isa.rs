@@ -88,6 +88,15 @@ impl Isa {
         false
     }
 
+    /// With tiles or without.
+    pub(crate) fn has_avx512(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self, Self::Avx512 | Self::Amx) {
+            return true;
+        }
+        false
+    }
+
     /// The instruction set must be one of [`Isa::available`]; every way into a backend goes through [`Isa::choose`].
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {

@@ -30,7 +30,7 @@ pub enum KvDtype {
 /// How weights of bf16 lie in memory. Neither changes a bit of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightForm {
-    /// Compact where weights are so many that decoding waits for memory, and tiles multiply while it does.
+    /// Compact where weights are so many that decoding waits for memory, and few instructions expand them while it does.
     #[default]
     Auto,
     /// As they are multiplied: what many rows want.
@@ -46,7 +46,7 @@ impl WeightForm {
     /// For weights of so many bytes.
     pub(crate) fn is_compact(self, bytes: usize, isa: Isa) -> bool {
         match self {
-            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa.has_tiles(),
+            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa.has_avx512(),
             Self::Plain => false,
             Self::Compact => true,
         }
@@ -183,7 +183,11 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             (WeightForm::Auto, 512, Isa::Amx, true),
             #[cfg(target_arch = "x86_64")]
-            (WeightForm::Auto, 4096, Isa::Avx512, false),
+            (WeightForm::Auto, 511, Isa::Avx512, false),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 512, Isa::Avx512, true),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 4096, Isa::Avx2, false),
             #[cfg(target_arch = "x86_64")]
             (WeightForm::Plain, 4096, Isa::Amx, false),
         ] {
