@@ -33,7 +33,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=2001)
     parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
     parser.add_argument("--kv-storage", default="auto", help="auto, bf16 or int8")
-    parser.add_argument("--products", default="auto", help="auto, float, integer or both (which is float here: all positions are a prompt's)")
+    parser.add_argument("--products", default="auto", help="auto, float, integer or both")
+    parser.add_argument("--prompt", type=int, help="only so many tokens are a prompt: the others count as generated, and they alone are compared")
     parser.add_argument("--min-top1", type=float, default=0.99, help="share of positions, default 0.99; KV in int8 reaches 0.98")
     parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")
@@ -60,6 +61,7 @@ def reference_rows(model, tokens: np.ndarray, step: int = 64):
 
 def our_rows(options: argparse.Namespace, tokens: np.ndarray, vocab: int):
     command = [options.program, options.model, options.storage, options.kv_storage, options.products]
+    command += [str(options.prompt)] if options.prompt else []
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write(tokens.astype("<u4").tobytes())
     process.stdin.close()
@@ -81,6 +83,8 @@ def main() -> None:
     same, divergence, ours_nats, theirs_nats = 0, [], [], []
     rows = our_rows(options, tokens, vocab)
     for position, (ours, theirs) in enumerate(zip(rows, reference_rows(model, tokens))):
+        if position < (options.prompt or 0):
+            continue
         following = tokens[position + 1]
         same += int(ours.argmax() == theirs.argmax())
         divergence.append(float((np.exp(theirs) * (theirs - ours)).sum()))
@@ -91,7 +95,8 @@ def main() -> None:
     top1, kl = same / count, float(np.mean(divergence))
     ours, theirs = float(np.exp(np.mean(ours_nats))), float(np.exp(np.mean(theirs_nats)))
     change = ours / theirs - 1
-    print(f"{options.model.name}, storage {options.storage}, KV {options.kv_storage}, products {options.products}, {count} positions")
+    print(f"{options.model.name}, storage {options.storage}, KV {options.kv_storage}, products {options.products}, {count} positions"
+          + (f" behind a prompt of {options.prompt}" if options.prompt else ""))
     print(f"  same most likely token  {100 * top1:.2f} %   (at least {100 * options.min_top1:.0f} %)")
     print(f"  mean KL divergence      {kl:.6f}   (at most {max_kl})")
     print(f"  perplexity              {ours:.4f}, reference {theirs:.4f}: {100 * change:+.3f} %   (within 0.5 %)")

@@ -168,7 +168,7 @@ pub(crate) trait Lanes: Copy {
     fn keep_first(self, count: usize, other: Self) -> Self;
     /// 2ⁿ per lane, where the lane is n + 1.5 · 2²³ and -126 ≤ n ≤ 127.
     fn pow2_of_magic(self) -> Self;
-    /// `self` · 2ⁿ, where `biased` is n + 1.5 · 2²³, and it and the result are normal numbers. What is none becomes anything.
+    /// `self` · 2ⁿ, where `biased` is n + 1.5 · 2²³, and `self` and the result are normal numbers. What is none becomes anything.
     fn times_pow2_of_magic(self, biased: Self) -> Self;
     /// All of these are there before the next step of any is taken: compilers would take one after the other.
     fn keep_in_step<const N: usize>(vectors: &mut [Self; N]);

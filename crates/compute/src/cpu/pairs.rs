@@ -29,7 +29,7 @@ use half::bf16;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::asking::{Asking, Pages};
 use self::blocks::in_blocks;
-use self::few_rows::{as_read, few_rows};
+use self::few_rows::{few_compact_rows, few_rows};
 use self::many_rows::many_rows;
 use self::passes::PassBlocks;
 pub(crate) use self::product::{FEW_ROWS, PagedProduct, PairsProduct, Passing, distance};
@@ -133,7 +133,7 @@ impl Arithmetic for bf16 {
             {
                 // SAFETY: `left` has all blocks.
                 let x = unsafe { packed.widened.of::<L>(&item.rows, matrix.blocks(), left) };
-                as_read::<L>(item, compact, x, packed);
+                few_compact_rows::<L>(item, compact, x, packed);
             }
             _ if !L::TILES && rows > FEW_ROWS => in_blocks::<L>(item, left, packed),
             _ if !matrix.is_plain() && rows <= PRODUCT_ROWS => few_rows::<L>(item, left, packed),

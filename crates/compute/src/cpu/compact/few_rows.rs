@@ -67,10 +67,12 @@ mod x86 {
     use super::super::{LINE, TILE_BYTES};
     use super::Product;
     use crate::cpu::lanes::LANES;
-    use crate::cpu::pairs::{BLOCK_DEPTH, TILE, TILE_ROWS};
+    use crate::cpu::pairs::{BLOCK_DEPTH, TILE};
 
     /// So far ahead tiles are asked for: of this panel, and then of the next one, which follows it.
     const AHEAD_BYTES: usize = 8 * TILE_BYTES;
+    /// Of a block: four pairs of k each.
+    const QUADS: usize = BLOCK_DEPTH / 2 / QUAD;
 
     #[repr(align(64))]
     struct Tile([u16; TILE]);
@@ -102,7 +104,7 @@ mod x86 {
                     let mut chains = Chains { even: [_mm512_setzero_ps(); R], odd: [_mm512_setzero_ps(); R] };
                     let of_block = exceptions.iter().take_while(|next| next.at < ((block + 1) * TILE) as u32).count();
                     if of_block == 0 {
-                        for quad in 0..TILE_ROWS / QUAD {
+                        for quad in 0..QUADS {
                             chains.add(rows_64(tile, table, quad), quad, x);
                         }
                     } else {
@@ -112,7 +114,7 @@ mod x86 {
                             mended.0[exception.at as usize % TILE] = exception.bits;
                         }
                         exceptions = others;
-                        for quad in 0..TILE_ROWS / QUAD {
+                        for quad in 0..QUADS {
                             let rows = std::array::from_fn(|row| {
                                 let words = mended.0.as_ptr().add((quad * QUAD + row) * 2 * LANES);
                                 _mm512_load_si512(words.cast())
@@ -202,17 +204,23 @@ mod tests {
         // None, a few in some tiles, many in all of them.
         for (panel, every) in [(0, usize::MAX), (1, 700), (1, 5)] {
             let weights: Vec<bf16> = (0..BLOCKS * TILE)
-                .map(|i| if i % every == every - 1 { bf16::from_f32(3e7) } else { weight(i + 100_003, false) })
+                .map(|i| match every {
+                    usize::MAX => bf16::from_f32(0.5 + (i % 97) as f32 / 128.0),
+                    _ if i % every == every - 1 => bf16::from_f32(3e7),
+                    _ => weight(i + 100_003, false),
+                })
                 .collect();
             let compact = Compact::new(&mut Chunks::default(), 2, BLOCKS).unwrap();
             compact.pack(panel, &weights);
             let exceptions = compact.bytes() - 2 * BLOCKS * super::super::TILE_BYTES;
-            assert!(every == usize::MAX || exceptions > 0);
+            assert_eq!(exceptions == 0, every == usize::MAX);
             for (isa, rows) in
                 Isa::available().into_iter().flat_map(|isa| (1..=MOST_FROM_TILES).map(move |rows| (isa, rows)))
             {
                 let mut c = [7.0_f32; MOST_FROM_TILES * C_STRIDE];
-                if !isa.run(Run(&compact, panel, rows, &left, &mut c)) {
+                let is_run = isa.run(Run(&compact, panel, rows, &left, &mut c));
+                assert_eq!(is_run, isa.has_avx512());
+                if !is_run {
                     continue;
                 }
                 for (i, got) in c.into_iter().enumerate() {

@@ -12,7 +12,12 @@ use crate::cpu::weights::Matrix;
 
 /// All sums of an item whose rows meet tiles that are expanded in registers. `x` has these rows, widened.
 #[inline(always)]
-pub(super) fn as_read<L: Lanes>(item: &GemmItem<'_, bf16>, compact: &Compact, x: *const f32, packed: &mut TileRows) {
+pub(super) fn few_compact_rows<L: Lanes>(
+    item: &GemmItem<'_, bf16>,
+    compact: &Compact,
+    x: *const f32,
+    packed: &mut TileRows,
+) {
     const SUMS_STRIDE: usize = PRODUCT_PANELS * LANES;
     let rows = item.rows.len();
     for first in item.panels.clone().step_by(PRODUCT_PANELS) {

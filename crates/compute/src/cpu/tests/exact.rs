@@ -98,6 +98,9 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
         step(&mut backend, &mut parts);
     }
     compare(&batched, &backend, "in a batch");
+    let mut few = sequence(6, (64..128).collect());
+    run_alone(&mut backend, &mut few, 3);
+    compare(&few, &backend, "three at a time, compact");
 }
 
 #[test]
