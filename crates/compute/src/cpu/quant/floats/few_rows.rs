@@ -16,8 +16,7 @@ use crate::cpu::lanes::{LANES, Lanes};
 
 const PAIRS: usize = GROUP / 2;
 
-/// All sums of an item of at most [`MOST_FROM_CODES`], handed to its `finish`. `x` has its rows,
-/// [widened](crate::cpu::pairs::WidenedRows).
+/// All sums of an item of at most [`MOST_FROM_CODES`], handed to its `finish`. `x` has its rows, [widened](crate::cpu::pairs).
 #[inline(always)]
 pub(crate) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, x: *const f32, buffers: &mut QuantBuffers) {
     let (rows, blocks) = (item.rows.len(), cells.blocks());
