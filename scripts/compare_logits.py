@@ -92,6 +92,8 @@ def main() -> None:
         theirs_nats.append(-theirs[following])
 
     count = len(divergence)
+    if not count:
+        sys.exit(f"error: no token follows the prompt: the text has {len(tokens)} (--tokens, --prompt)")
     top1, kl = same / count, float(np.mean(divergence))
     ours, theirs = float(np.exp(np.mean(ours_nats))), float(np.exp(np.mean(theirs_nats)))
     change = ours / theirs - 1

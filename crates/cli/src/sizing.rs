@@ -81,7 +81,8 @@ impl EngineSize {
         Self { cpus: own.or(self.cpus), ..self }
     }
 
-    /// One that computes prompts for others: many rows share each read of the weights, so smaller ones gain little, and with AMX they lose.
+    /// One that computes prompts for others: many rows share each read of the weights, so smaller ones gain little, and with
+    /// AMX they lose.
     pub(crate) fn for_prompts(self) -> Self {
         let weights = if self.weights == WeightsOption::Auto { WeightsOption::Plain } else { self.weights };
         Self { weights, ..self }

@@ -19,7 +19,7 @@ const PAIRS: usize = BLOCK_DEPTH / 2;
 #[inline(always)]
 pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let rows = item.rows.len();
-    let blocks = item.weights.matrix.depth().div_ceil(BLOCK_DEPTH);
+    let blocks = item.weights.matrix.blocks();
     let mut widened = Widened::new();
     for first in item.panels.clone().step_by(WIDE_PANELS) {
         let panels = first..item.panels.end.min(first + WIDE_PANELS);

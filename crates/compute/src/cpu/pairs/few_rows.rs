@@ -35,7 +35,7 @@ pub(super) fn few_compact_rows<L: Lanes>(
 #[inline(always)]
 pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let matrix = &item.weights.matrix;
-    let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    let blocks = matrix.blocks();
     assert!(!matrix.is_plain());
     for panel in item.panels.clone().step_by(PRODUCT_PANELS) {
         let panels = panel..item.panels.end.min(panel + PRODUCT_PANELS);

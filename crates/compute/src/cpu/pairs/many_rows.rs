@@ -17,7 +17,7 @@ use crate::cpu::weights::Matrix;
 #[inline(always)]
 pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
     let matrix = &item.weights.matrix;
-    let blocks = matrix.depth().div_ceil(BLOCK_DEPTH);
+    let blocks = matrix.blocks();
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
     let (passing, of) = match products {
         NEAR_PRODUCTS.. => (Passing::Left, PassBlocks::near(blocks)),
