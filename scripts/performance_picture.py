@@ -1,36 +1,13 @@
-#!/usr/bin/env python3
-"""Draws docs/images/performance.svg: time to the first token and time per further token, beside other servers.
+"""The picture of docs/performance.md: bars of the time to the first token and of the time per further token, as SVG.
 
-    python3 scripts/plot_performance.py
-
-The figures are those of docs/performance.md ("Beside other servers"), in its tables and under the picture: change all together.
+scripts/performance.py draws it from bench/results.
 """
+from decimal import Decimal
 from html import escape
-from pathlib import Path
 
-TARGET = Path(__file__).resolve().parent.parent / "docs/images/performance.svg"
+Bar = tuple[str, Decimal, Decimal, Decimal]  # unit, median, least, most
+Group = tuple[str, str, dict[str, list[Bar]]]  # model, conditions, and for each server a bar of every column
 
-# Model, conditions, and by server: first token after 512 tokens, each further token; each with its unit, median and range.
-GROUPS = [
-    ("100M bf16", "Sapphire Rapids with AMX, its speed changing between rounds, 2026-11-16", {
-        "Baton": (("ms", "78", "67", "98"), ("ms", "7.5", "6.6", "7.7")),
-        "llama.cpp": (("ms", "664", "655", "665"), ("ms", "14.8", "14.8", "15.0")),
-        "vLLM": (("ms", "124", "94", "126"), ("ms", "19.9", "14.9", "20.7")),
-    }),
-    ("1B bf16, weights plain", "Sapphire Rapids with AMX, quiet, 2026-11-16", {
-        "Baton": (("s", "0.528", "0.524", "0.535"), ("ms", "68.8", "68.7", "68.9")),
-        "llama.cpp": (("s", "6.96", "6.93", "7.01"), ("ms", "113.0", "112.3", "114.0")),
-        "vLLM": (("s", "0.662", "0.656", "0.664"), ("ms", "91.4", "90.4", "92.0")),
-    }),
-    ("SmolLM2-135M Q4_1", "Emerald Rapids with AMX, quiet, 2026-11-19", {
-        "Baton": (("ms", "84.5", "79.9", "88.6"), ("ms", "2.70", "2.53", "2.91")),
-        "llama.cpp": (("ms", "455", "440", "468"), ("ms", "12.9", "12.5", "13.2")),
-    }),
-    ("SmolLM2-135M Q4_1", "Cascade Lake without AMX, quiet, 2026-11-18", {
-        "Baton": (("ms", "478", "465", "517"), ("ms", "6.56", "6.48", "6.62")),
-        "llama.cpp": (("ms", "2603", "2521", "2663"), ("ms", "17.2", "16.5", "17.7")),
-    }),
-]
 COLUMNS = ("First token after a prompt of 512", "Each further token")
 NOTE = "Medians; the thin line is the range over all rounds. Shorter is better. Every group of bars has its own scale."
 CLASSES = {"Baton": "baton", "llama.cpp": "llama", "vLLM": "vllm"}
@@ -59,7 +36,7 @@ def text(x: float, y: float, words: str, classes: str = "text") -> str:
     return f'  <text class="{classes}" x="{x:g}" y="{y:g}">{escape(words)}</text>'
 
 
-def bar(x: float, y: float, server: str, figures: tuple[str, str, str, str], scale: float) -> list[str]:
+def bar(x: float, y: float, server: str, figures: Bar, scale: float) -> list[str]:
     unit, median, least, most = figures
     length, begin, end = (round(float(value) * scale, 1) for value in (median, least, most))
     middle = y + BAR / 2
@@ -70,14 +47,14 @@ def bar(x: float, y: float, server: str, figures: tuple[str, str, str, str], sca
     ]
 
 
-def draw() -> str:
+def draw(groups: list[Group]) -> str:
     lines = [
         text(24, 34, "Baton, llama.cpp and vLLM: two cores, two threads, one engine, over HTTP", "text strong"),
         text(24, 54, NOTE, "dim"),
         *(text(x, HEADINGS_Y, title, "text strong") for x, title in zip(BARS_X, COLUMNS)),
     ]
     y = HEADINGS_Y + 28
-    for name, conditions, servers in GROUPS:
+    for name, conditions, servers in groups:
         heading = f'{escape(name)}<tspan class="dim" dx="10">{escape(conditions)}</tspan>'
         lines.append(f'  <text class="text" x="24" y="{y}">{heading}</text>')
         first = y + 12
@@ -101,7 +78,3 @@ def draw() -> str:
         "",
     ])
 
-
-if __name__ == "__main__":
-    TARGET.write_text(draw(), encoding="utf-8")
-    print(TARGET)
