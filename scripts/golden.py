@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what Hugging Face transformers computes, for crates/compute/tests/golden.rs to compare with.
+"""Writes what Hugging Face transformers computes, for crates/cpu/tests/golden.rs to compare with.
 
 Run by hand when an architecture or a case is added; the files it writes are committed:
 
@@ -7,7 +7,7 @@ Run by hand when an architecture or a case is added; the files it writes are com
     .venv-golden/bin/pip install torch transformers
     .venv-golden/bin/python scripts/golden.py
 
-Into crates/compute/tests/golden/<name>/ go a tiny random model (config.json, model.safetensors; the bundled model is not
+Into crates/cpu/tests/golden/<name>/ go a tiny random model (config.json, model.safetensors; the bundled model is not
 copied) and golden.safetensors with `tokens` [n], `positions` [p] and `logits` [p, vocab]: the logits after each of those
 positions, computed in f32 from the weights as they are stored. A second run gives the same models; logits may differ in
 the last bits from one version of torch to the next.
@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
-GOLDEN = ROOT / "crates/compute/tests/golden"
+GOLDEN = ROOT / "crates/cpu/tests/golden"
 BUNDLED = ROOT / "models/storyteller-11m"
 
 # Both sides of a KV page (32) and of an attention block (256), and the ends.

@@ -21,7 +21,7 @@ use crate::options::{MicroOptions, MicroPart};
 
 pub(crate) async fn micro(options: &MicroOptions) -> Result<(), BenchError> {
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
-    let cores = baton_compute::cores();
+    let cores = baton_cpu::cores();
     let threads = options.threads.map_or(cores, |threads| threads as usize);
     let progress = Progress::default();
     progress.say("getting ready");

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::net::{Ipv4Addr, TcpListener};
 
-use baton_compute::{Ceilings, Isa, cores, quota};
+use baton_cpu::{Ceilings, Isa, cores, quota};
 use baton_model::bundled_names;
 
 use crate::config::DEFAULT_PORT;

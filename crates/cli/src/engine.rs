@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_compute::{CpuBackend, CpuOptions};
+use baton_cpu::{CpuBackend, CpuOptions};
 use baton_engine::{EngineConfig, EngineHandle, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
 use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
@@ -53,7 +53,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     let located = Located::find(model)?;
     announcer.progress(0.0, "opening the model");
     let model = Arc::new(located.model()?);
-    let machine = Machine { cores: baton_compute::cores(), memory: machine::memory() };
+    let machine = Machine { cores: baton_cpu::cores(), memory: machine::memory() };
     let size = engine_size(&args.options, &model.spec, machine, 1)?;
     let options = CpuOptions {
         threads: size.threads,

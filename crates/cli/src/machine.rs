@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use baton_compute::{HardwareThreads, quota};
+use baton_cpu::{HardwareThreads, quota};
 
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;

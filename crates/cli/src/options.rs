@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use baton_compute::{KvDtype, Products, StorageDtype, WeightForm};
+use baton_cpu::{KvDtype, Products, StorageDtype, WeightForm};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 

@@ -46,7 +46,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     let own = OwnEngines {
         model,
         decoder,
-        machine: Machine { cores: baton_compute::cores(), memory: machine::memory() },
+        machine: Machine { cores: baton_cpu::cores(), memory: machine::memory() },
         number: places.iter().filter(|place| matches!(place, Place::Here(_))).count(),
         mock,
         auth: !secret.is_none(),

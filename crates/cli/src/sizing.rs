@@ -1,7 +1,7 @@
 //! How large an engine is made when nobody says: threads and KV pages, from the machine and the model.
 
-use baton_compute::kv_layout;
 use baton_core::PAGE_TOKENS;
+use baton_cpu::kv_layout;
 use baton_model::DecoderSpec;
 
 use crate::byte_size::ByteSize;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use baton_compute::ComputeError;
+use baton_backend::BackendError;
 use thiserror::Error;
 
 /// After any of these the engine is gone: its requests can be served elsewhere, or here by a new process.
@@ -18,7 +18,7 @@ pub enum EngineError {
     #[error("cannot hand KV over: {0}")]
     Fabric(String),
     #[error(transparent)]
-    Backend(Arc<ComputeError>),
+    Backend(Arc<BackendError>),
     /// Ours or the backend's: the results do not belong to the plan.
     #[error("step results do not match the plan: {0}")]
     Results(String),
@@ -29,8 +29,8 @@ pub enum EngineError {
     Panicked,
 }
 
-impl From<ComputeError> for EngineError {
-    fn from(error: ComputeError) -> Self {
+impl From<BackendError> for EngineError {
+    fn from(error: BackendError) -> Self {
         Self::Backend(Arc::new(error))
     }
 }

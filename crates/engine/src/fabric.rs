@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_compute::LayerHook;
+use baton_backend::LayerHook;
 use baton_core::{
     EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
 };

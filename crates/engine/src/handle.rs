@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use baton_compute::Backend;
+use baton_backend::Backend;
 use baton_core::{EngineInfo, EngineReport, ServeError};
 use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionHost, SessionId, StepReply};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use baton_compute::LayerHook;
+use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 
 /// One hand-off to another engine. Never used twice in one process.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_compute::SamplerSpec;
+use baton_backend::SamplerSpec;
 use baton_core::{
     Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, PromptTimes, ServeError, TokenId,
     TokenLogprobs,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::SlotId;
+use baton_backend::SlotId;
 use baton_core::{Choice, RequestId, ReservationId, TokenId};
 use baton_kv::{PageTable, Reservation};
 use baton_protocol::SessionId;

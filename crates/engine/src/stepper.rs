@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use baton_compute::{Backend, StepOutput, Ticket};
+use baton_backend::{Backend, StepOutput, Ticket};
 use baton_core::{
     EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, RequestId, ReservationId, Retry, ServeError,
 };

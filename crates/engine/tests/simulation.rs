@@ -7,7 +7,7 @@ mod fake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use baton_compute::BackendSpec;
+use baton_backend::BackendSpec;
 use baton_core::{Attempt, Fault, GenerateRequest, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_compute::{BackendSpec, SlotId, StepPlan};
+use baton_backend::{BackendSpec, SlotId, StepPlan};
 use baton_core::{
     Attempt, Choice, EngineEvent, GenerateRequest, PromptTimes, RequestId, ReservationId, TokenId, TokenRange,
 };

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_compute::{
-    Backend, BackendSpec, ComputeError, InputToken, LayerHook, PromptLogprob, Sample, Segment, SlotId, StepOutput,
+use baton_backend::{
+    Backend, BackendError, BackendSpec, InputToken, LayerHook, PromptLogprob, Sample, Segment, SlotId, StepOutput,
     StepPlan, Ticket,
 };
 use baton_core::{PAGE_TOKENS, PageId};
@@ -54,7 +54,7 @@ struct Running {
 }
 
 impl MockBackend {
-    pub fn new(config: MockConfig, size: MockSize, vocabulary: Arc<Vocabulary>) -> Result<Self, ComputeError> {
+    pub fn new(config: MockConfig, size: MockSize, vocabulary: Arc<Vocabulary>) -> Result<Self, BackendError> {
         let kv = MockKv::new(&config.shape, size.kv_pages, size.tp)?;
         // What the tokens of an answer depend on, besides the request.
         let says = mix(vocabulary.digest(), config.shape.output_tokens.map_or(0, u64::from));
@@ -93,7 +93,7 @@ impl MockBackend {
         (!per_token.is_zero()).then(|| (self.kv.bytes_per_token() as f64 / per_token.as_secs_f64()).ceil() as u64)
     }
 
-    fn admit(&mut self, plan: &StepPlan) -> Result<(), ComputeError> {
+    fn admit(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for (id, sampler) in &plan.admitted {
             match self.slots.get_mut(id.0 as usize) {
                 Some(free @ None) => *free = Some(Slot::new(sampler, self.faults.doom())),
@@ -109,7 +109,7 @@ impl MockBackend {
         segment: &Segment,
         work: &mut StepWork,
         output: &mut StepOutput,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), BackendError> {
         let (inputs, pages) = resolve(plan, segment, &self.spec)?;
         let Some(Some(slot)) = self.slots.get_mut(segment.slot.0 as usize) else {
             return broken(format!("slot {} was not admitted", segment.slot.0));
@@ -131,7 +131,7 @@ impl MockBackend {
             output.failed.push((segment.slot, error));
         } else if segment.output.sample {
             if self.faults.crashes() {
-                return Err(ComputeError::Device("the mock engine crashes, as it was told to".to_owned()));
+                return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
             }
             let token = slot.sample(&self.vocabulary, self.config.shape.output_tokens);
             let logprobs = slot.sampler.logprobs.map(|top| self.vocabulary.logprobs(token, top));
@@ -140,7 +140,7 @@ impl MockBackend {
         Ok(())
     }
 
-    fn release(&mut self, plan: &StepPlan) -> Result<(), ComputeError> {
+    fn release(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for id in &plan.released {
             if self.slots.get_mut(id.0 as usize).and_then(Option::take).is_none() {
                 return broken(format!("slot {} was not admitted", id.0));
@@ -155,7 +155,7 @@ impl Backend for MockBackend {
         &self.spec
     }
 
-    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         let now = Instant::now();
         self.admit(plan)?;
         let (mut work, mut output) = (StepWork::default(), self.spare.pop().unwrap_or_default());
@@ -181,7 +181,7 @@ impl Backend for MockBackend {
         Ok(Ticket::new(self.steps))
     }
 
-    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
+    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
         let Some(step) = self.running.pop_front().filter(|step| step.number == ticket.step()) else {
             return broken("steps are collected in the order of their submission".to_owned());
         };
@@ -207,7 +207,7 @@ fn resolve<'a>(
     plan: &'a StepPlan,
     segment: &Segment,
     spec: &BackendSpec,
-) -> Result<(&'a [InputToken], &'a [PageId]), ComputeError> {
+) -> Result<(&'a [InputToken], &'a [PageId]), BackendError> {
     let (Some(inputs), Some(pages)) = (plan.tokens.get(segment.tokens.clone()), plan.pages.get(segment.pages.clone()))
     else {
         return broken(format!("tokens {:?} and pages {:?} outside of the plan", segment.tokens, segment.pages));
@@ -220,6 +220,6 @@ fn resolve<'a>(
     Ok((inputs, pages))
 }
 
-fn broken<T>(what: String) -> Result<T, ComputeError> {
-    Err(ComputeError::Contract(what))
+fn broken<T>(what: String) -> Result<T, BackendError> {
+    Err(BackendError::Contract(what))
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use baton_compute::ComputeError;
+use baton_backend::BackendError;
 use baton_core::{PAGE_TOKENS, PageId};
 use baton_fabric::{Half, KvLayout, KvPool, PageOrder, Shard};
 
@@ -20,10 +20,10 @@ pub(crate) struct MockKv {
 type Mark = u64;
 
 impl MockKv {
-    pub(crate) fn new(shape: &Shape, pages: usize, shards: u32) -> Result<Self, ComputeError> {
-        let pages = u32::try_from(pages).map_err(|_| ComputeError::Load(format!("{pages} KV pages are too many")))?;
+    pub(crate) fn new(shape: &Shape, pages: usize, shards: u32) -> Result<Self, BackendError> {
+        let pages = u32::try_from(pages).map_err(|_| BackendError::Load(format!("{pages} KV pages are too many")))?;
         let pool = KvPool::new(layout(shape), pages, shards)
-            .map_err(|error| ComputeError::Device(format!("cannot map memory for {pages} KV pages: {error}")))?;
+            .map_err(|error| BackendError::Device(format!("cannot map memory for {pages} KV pages: {error}")))?;
         Ok(Self { pool: Arc::new(pool), layers: shape.layers })
     }
 

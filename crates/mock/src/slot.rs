@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_compute::{ComputeError, InputToken, SamplerSpec};
+use baton_backend::{BackendError, InputToken, SamplerSpec};
 use baton_core::{Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
 
 use crate::history::{History, mix};
@@ -56,7 +56,7 @@ impl Slot {
     }
 
     /// Computes one more position.
-    pub(crate) fn append(&mut self, input: InputToken, pages: &[PageId], kv: &MockKv) -> Result<(), ComputeError> {
+    pub(crate) fn append(&mut self, input: InputToken, pages: &[PageId], kv: &MockKv) -> Result<(), BackendError> {
         let expected = self.token(self.computed);
         match (input, expected) {
             (InputToken::LastSampled, Some(token)) => self.history = self.history.then(token),
@@ -65,7 +65,7 @@ impl Slot {
             }
             _ => {
                 let position = self.computed;
-                return Err(ComputeError::Contract(format!("{input:?} at position {position}, not {expected:?}")));
+                return Err(BackendError::Contract(format!("{input:?} at position {position}, not {expected:?}")));
             }
         }
         kv.write(place(pages, self.computed), self.history);

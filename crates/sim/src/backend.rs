@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use baton_compute::{
-    Backend, BackendSpec, ComputeError, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
+use baton_backend::{
+    Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
     SlotId, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{PAGE_TOKENS, ServeError, TokenId};
@@ -99,13 +99,13 @@ impl Backend for SimBackend {
         &self.spec
     }
 
-    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         let mut state = lock(&self.hardware.0);
         state.begin(plan);
         Ok(Ticket::new(state.steps))
     }
 
-    fn collect(&mut self, _ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
+    fn collect(&mut self, _ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
         *output = lock(&self.hardware.0).finish();
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_compute::{BackendSpec, Ticket};
+use baton_backend::{BackendSpec, Ticket};
 use baton_core::{EngineInfo, EngineReport, PromptTimes, ReservationId, ServeError};
 use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
 use baton_protocol::{Command, SessionId};

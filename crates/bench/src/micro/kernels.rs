@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use baton_compute::measure::{Norms, Phase, StepLimits, StepTime, Steps, Work};
-use baton_compute::{Ceilings, ComputeError, WeightForm};
+use baton_backend::BackendError;
+use baton_cpu::measure::{Norms, Phase, StepLimits, StepTime, Steps, Work};
+use baton_cpu::{Ceilings, WeightForm};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
@@ -78,7 +79,7 @@ impl Kernels {
         self.measure().map_err(failed)
     }
 
-    fn measure(&mut self) -> Result<(), ComputeError> {
+    fn measure(&mut self) -> Result<(), BackendError> {
         for (name, case) in CASES {
             match case {
                 Case::Prefill => {
@@ -105,7 +106,7 @@ impl Kernels {
         Ok(())
     }
 
-    fn best(&mut self) -> Result<Best, ComputeError> {
+    fn best(&mut self) -> Result<Best, BackendError> {
         let (vectors, tiles) = (self.ceilings.fma_gflops()?, self.ceilings.tile_gflops()?);
         let read = self.ceilings.read_gbytes_per_s(DRAM_BYTES)?;
         self.section.add(&ceiling(VECTORS), &[Some(vectors), None, None]);
@@ -165,6 +166,6 @@ fn name(phase: Phase) -> &'static str {
     }
 }
 
-fn failed(error: ComputeError) -> BenchError {
+fn failed(error: BackendError) -> BenchError {
     BenchError::System(error.to_string())
 }

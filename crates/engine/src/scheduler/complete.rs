@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::{NonFiniteLogits, PromptLogprob, Sample, SlotId, StepOutput};
+use baton_backend::{NonFiniteLogits, PromptLogprob, Sample, SlotId, StepOutput};
 use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent, TokenId, TokenLogprobs};
 
 use super::{Row, Scheduler, SessionEvent};

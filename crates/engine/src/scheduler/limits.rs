@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::BackendSpec;
+use baton_backend::BackendSpec;
 use baton_core::{GenerateRequest, PAGE_TOKENS, ServeError, TokenId};
 
 use crate::config::EngineConfig;

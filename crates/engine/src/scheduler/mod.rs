@@ -16,7 +16,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use baton_compute::{BackendSpec, SlotId, StepPlan};
+use baton_backend::{BackendSpec, SlotId, StepPlan};
 use baton_core::{EngineCounters, EngineEvent, ReservationId};
 use baton_kv::{Discrepancy, PageLedger};
 use baton_protocol::SessionId;

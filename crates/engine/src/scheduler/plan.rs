@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::{InputToken, Segment, SegmentOutput, StepPlan};
+use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
 use baton_kv::pages_for;
 
 use super::{Row, Scheduler};

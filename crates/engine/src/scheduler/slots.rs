@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_compute::{SamplerSpec, SlotId, StepPlan};
+use baton_backend::{SamplerSpec, SlotId, StepPlan};
 
 /// A plan applies its admissions first and its releases last, so a slot can be taken again only after the plan that
 /// releases it.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton_compute::LayerHook;
+use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
 use baton_engine::{ExportId, HandOff, PageOffer};
 

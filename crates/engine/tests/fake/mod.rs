@@ -8,8 +8,8 @@ pub(crate) mod stream;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use baton_compute::{
-    Backend, BackendSpec, ComputeError, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
+use baton_backend::{
+    Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
     SlotId, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{
@@ -131,16 +131,16 @@ impl Backend for FakeModel {
         &self.spec
     }
 
-    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, ComputeError> {
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         self.steps += 1;
         self.output = self.run(plan);
         if self.fail_at_slots.is_some_and(|slots| slots <= self.slots.len()) {
-            return Err(ComputeError::Device("unplugged".to_owned()));
+            return Err(BackendError::Device("unplugged".to_owned()));
         }
         Ok(Ticket::new(self.steps))
     }
 
-    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), ComputeError> {
+    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
         assert_eq!(ticket, Ticket::new(self.steps));
         *output = std::mem::take(&mut self.output);
         Ok(())

@@ -1,6 +1,6 @@
 //! Whatever is wrong: a status and a message that names it, and the engine goes on as if nothing had been said.
 
-use baton_compute::{KvDtype, StorageDtype};
+use baton_cpu::{KvDtype, StorageDtype};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, call};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use baton_compute::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_core::TokenId;
+use baton_cpu::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, SamplingDefaults, serve_engine};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_compute::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
 use baton_core::{Choice, PageId, Retry, SamplingParams, TokenId};
 use baton_mock::{MockBackend, MockConfig, MockSize, Vocabulary};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_compute::LayerHook;
+use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
 use baton_engine::{ExportId, HandOff, PageOffer};
 

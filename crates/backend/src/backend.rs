@@ -1,0 +1,108 @@
+//! The seam between the step loop and the hardware.
+
+use std::sync::Arc;
+
+use baton_core::{ServeError, ShardCounters, TokenId, TokenLogprobs};
+use baton_fabric::KvPool;
+use thiserror::Error;
+
+use crate::plan::{SlotId, StepPlan};
+
+/// Runs steps. One plan may be submitted while another still runs; results are collected in the order of submission.
+pub trait Backend: Send {
+    fn spec(&self) -> &BackendSpec;
+
+    /// Starts a step. On a CPU it also finishes it.
+    fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError>;
+
+    /// Waits for a step and writes its results over `output`.
+    fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError>;
+
+    /// Adds what each tensor-parallel shard has done, and shards that are not in the list yet.
+    fn count_shards(&self, _shards: &mut Vec<ShardCounters>) {}
+
+    /// The memory behind its pages, for hand-offs to and from other engines. `None` when it cannot be shared.
+    fn kv_pool(&self) -> Option<Arc<KvPool>> {
+        None
+    }
+}
+
+/// What plans must stay within.
+#[derive(Clone, Debug)]
+pub struct BackendSpec {
+    pub numerics_id: String,
+    /// KV of a token that was generated is not that of the same token in a prompt: neither may stand in for the other.
+    pub generated_differ: bool,
+    pub vocab_size: usize,
+    pub max_context_tokens: usize,
+    pub pages_total: usize,
+    /// Tokens of all segments of a step.
+    pub max_step_tokens: usize,
+    pub max_slots: usize,
+    pub threads: usize,
+}
+
+/// A step that was submitted and not yet collected. Not cloneable: each is collected once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// For backends: the number of the step, counted by the one that runs it.
+    pub fn new(step: u64) -> Self {
+        Self(step)
+    }
+
+    pub fn step(&self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct StepOutput {
+    /// One per sampling segment, in the plan's order, but for those of `failed` slots.
+    pub samples: Vec<Sample>,
+    /// In the plan's order.
+    pub prompt_logprobs: Vec<PromptLogprob>,
+    /// Sequences that cannot go on here, sampling or not; others are not affected.
+    pub failed: Vec<(SlotId, ServeError)>,
+}
+
+impl StepOutput {
+    /// Keeps the buffers.
+    pub fn clear(&mut self) {
+        self.samples.clear();
+        self.prompt_logprobs.clear();
+        self.failed.clear();
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    pub slot: SlotId,
+    /// `Err` when the model's logits were not finite: the sequence cannot go on, others are not affected.
+    pub token: Result<TokenId, NonFiniteLogits>,
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptLogprob {
+    pub slot: SlotId,
+    /// The prompt position this is about (never 0).
+    pub position: usize,
+    pub logprobs: TokenLogprobs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the model's logits are not finite")]
+pub struct NonFiniteLogits;
+
+/// The step, and with it the engine, cannot go on.
+#[derive(Debug, Error)]
+pub enum BackendError {
+    #[error("plan breaks the backend's contract: {0}")]
+    Contract(String),
+    #[error("device: {0}")]
+    Device(String),
+    #[error("cannot load the model: {0}")]
+    Load(String),
+}

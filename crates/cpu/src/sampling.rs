@@ -1,0 +1,75 @@
+//! From rows of logits to a step's output.
+
+use baton_core::TokenLogprobs;
+
+use super::batch::{Batch, Wanted};
+use super::decoder::LogitsSink;
+use super::shared::Shared;
+use super::slots::{Slot, Slots};
+use baton_backend::{PromptLogprob, Sample, StepOutput};
+use baton_backend::{SampleScratch, token_logprobs};
+
+/// What a wanted row gave.
+#[derive(Default)]
+pub(crate) struct RowResult {
+    sample: Option<Sample>,
+    prompt_logprobs: Option<TokenLogprobs>,
+}
+
+/// Samples rows on whichever member has them.
+pub(crate) struct Sampling<'a> {
+    wanted: &'a [Wanted],
+    slots: Shared<'a, Option<Slot>>,
+    /// One per wanted row.
+    results: Shared<'a, RowResult>,
+    /// One per member.
+    scratch: Shared<'a, SampleScratch>,
+}
+
+impl<'a> Sampling<'a> {
+    pub(crate) fn new(
+        batch: &'a Batch,
+        slots: &'a mut Slots,
+        results: &'a mut Vec<RowResult>,
+        scratch: &'a mut [SampleScratch],
+    ) -> Self {
+        results.clear();
+        results.resize_with(batch.wanted.len(), RowResult::default);
+        Self {
+            wanted: &batch.wanted,
+            slots: Shared::new(slots.as_mut_slice()),
+            results: Shared::new(results),
+            scratch: Shared::new(scratch),
+        }
+    }
+}
+
+impl LogitsSink for Sampling<'_> {
+    fn take(&self, wanted: usize, logits: &mut [f32], member: usize) {
+        let &Wanted { slot, sample, prompt_logprobs, .. } = &self.wanted[wanted];
+        // SAFETY: a row comes once, and a member is one thread.
+        let (result, scratch) = unsafe { (self.results.get_mut(wanted), self.scratch.get_mut(member)) };
+        if let Some((token, top)) = prompt_logprobs {
+            result.prompt_logprobs = Some(token_logprobs(logits, token, top, scratch));
+        }
+        if sample {
+            // SAFETY: the batch samples each slot at most once.
+            if let Some(state) = unsafe { self.slots.get_mut(slot.0 as usize) } {
+                let (token, logprobs) = state.sampler.sample(logits, scratch);
+                // A failed row's sequence ends; whatever was planned behind it must still be a token.
+                state.set_last_sampled(token.unwrap_or_default());
+                result.sample = Some(Sample { slot, token, logprobs });
+            }
+        }
+    }
+}
+
+/// Into an empty output, in the plan's order, since wanted rows are.
+pub(crate) fn write_output(batch: &Batch, results: &mut [RowResult], output: &mut StepOutput) {
+    for (wanted, result) in batch.wanted.iter().zip(results) {
+        output.samples.extend(result.sample.take());
+        if let Some(logprobs) = result.prompt_logprobs.take() {
+            output.prompt_logprobs.push(PromptLogprob { slot: wanted.slot, position: wanted.position + 1, logprobs });
+        }
+    }
+}

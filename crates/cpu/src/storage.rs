@@ -1,0 +1,206 @@
+//! What weights and KV are kept as: what was asked for, and what it comes to for a model.
+
+use baton_fabric::{KvLayout, PageOrder};
+use baton_model::{DecoderSpec, Dtype};
+use half::bf16;
+
+use super::isa::Isa;
+use super::kv::KvElement;
+use super::lanes::padded;
+use super::quant::CodeProducts;
+
+/// What weights are stored as, and with it what products multiply. The residual stream and all sums are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageDtype {
+    /// f32 for checkpoints in f32, bf16 for others.
+    Auto,
+    Bf16,
+    F32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvDtype {
+    /// As weights: f32 or bf16.
+    Auto,
+    Bf16,
+    /// Codes with a scale for each token and head: about half the memory of bf16.
+    Int8,
+}
+
+/// How weights of bf16 lie in memory. Neither changes a bit of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightForm {
+    /// Compact where weights are so many that decoding waits for memory, and few instructions expand them while it does.
+    #[default]
+    Auto,
+    /// As they are multiplied: what many rows want.
+    Plain,
+    /// In 12 bits, without loss: what few rows want.
+    Compact,
+}
+
+impl WeightForm {
+    /// Fewer stay in caches, or nearly so.
+    const LEAST_COMPACT_BYTES: usize = 512 << 20;
+
+    /// For weights of so many bytes.
+    pub(crate) fn is_compact(self, bytes: usize, isa: Isa) -> bool {
+        match self {
+            Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa.has_avx512(),
+            Self::Plain => false,
+            Self::Compact => true,
+        }
+    }
+}
+
+/// How quantized weights are multiplied. Results differ in their last bits, and numerics ids with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Products {
+    /// [`Self::Both`] with AMX, whole numbers elsewhere.
+    #[default]
+    Auto,
+    /// Rows and weights are rounded to bf16, but for logits.
+    Float,
+    /// Rows become whole numbers of 14 bits, 32 by 32; weights stay what they are.
+    Integer,
+    /// Tokens of a prompt as floats, which takes the least time for many; those that were generated as whole numbers, which
+    /// does for few. A token's place decides, not the step that it is computed in.
+    Both,
+}
+
+impl Products {
+    /// `Auto` asks the machine, not what it was told to use of it: that changes no result.
+    pub(crate) fn of_tokens(self) -> TokenProducts {
+        match self {
+            Self::Auto if Isa::best().has_tiles() => TokenProducts::Both,
+            Self::Float => TokenProducts::Floats,
+            Self::Auto | Self::Integer => TokenProducts::Integers,
+            Self::Both => TokenProducts::Both,
+        }
+    }
+}
+
+/// [`Products`], decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenProducts {
+    Floats,
+    Integers,
+    Both,
+}
+
+impl TokenProducts {
+    /// Of a token that was generated, or is a prompt's.
+    pub(crate) fn of(self, generated: bool) -> CodeProducts {
+        match self {
+            Self::Floats => CodeProducts::Floats,
+            Self::Integers => CodeProducts::Integers,
+            Self::Both if generated => CodeProducts::Integers,
+            Self::Both => CodeProducts::Floats,
+        }
+    }
+
+    pub(crate) fn in_numerics_id(self) -> &'static str {
+        match self {
+            // Says what products of whole numbers are, too: logits are such.
+            Self::Floats => "-codes-v3",
+            Self::Integers => "-int14-v3",
+            Self::Both => "-codes-v3-int14-v3",
+        }
+    }
+}
+
+/// All decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storage {
+    F32,
+    Bf16,
+    Bf16WithInt8Kv,
+}
+
+impl Storage {
+    /// `None`: the two do not go together.
+    pub(crate) fn decide(model: &DecoderSpec, dtype: StorageDtype, kv: KvDtype) -> Option<Self> {
+        let is_f32 = match dtype {
+            StorageDtype::Auto => model.dtype == Dtype::F32,
+            StorageDtype::Bf16 => false,
+            StorageDtype::F32 => true,
+        };
+        match (is_f32, kv) {
+            (true, KvDtype::Auto) => Some(Self::F32),
+            (true, KvDtype::Bf16 | KvDtype::Int8) => None,
+            (false, KvDtype::Auto | KvDtype::Bf16) => Some(Self::Bf16),
+            (false, KvDtype::Int8) => Some(Self::Bf16WithInt8Kv),
+        }
+    }
+
+    fn page_order(self) -> PageOrder {
+        match self {
+            Self::F32 => <f32 as KvElement>::PAGE_ORDER,
+            Self::Bf16 => <bf16 as KvElement>::PAGE_ORDER,
+            Self::Bf16WithInt8Kv => i8::PAGE_ORDER,
+        }
+    }
+}
+
+/// How the KV of a model lies in memory. `None` where weights are stored as f32 and KV is to be something else.
+pub fn kv_layout(model: &DecoderSpec, dtype: StorageDtype, kv: KvDtype) -> Option<KvLayout> {
+    let order = Storage::decide(model, dtype, kv)?.page_order();
+    Some(layout(order, model.layers, model.kv_heads, model.head_dim))
+}
+
+pub(super) fn layout(order: PageOrder, layers: usize, kv_heads: usize, head_dim: usize) -> KvLayout {
+    // Values are read in whole vectors; keys are padded alike, so that both halves of a block are equal.
+    KvLayout { order, layers: layers as u32, kv_heads: kv_heads as u32, head_dim: padded(head_dim) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::tiny::odd_spec;
+
+    #[test]
+    fn kv_is_in_f32_where_weights_are() {
+        for (checkpoint, dtype, kv, expected) in [
+            (Dtype::F32, StorageDtype::Auto, KvDtype::Auto, Some(Storage::F32)),
+            (Dtype::F32, StorageDtype::Auto, KvDtype::Int8, None),
+            (Dtype::F32, StorageDtype::Bf16, KvDtype::Int8, Some(Storage::Bf16WithInt8Kv)),
+            (Dtype::Bf16, StorageDtype::F32, KvDtype::Bf16, None),
+            (Dtype::Bf16, StorageDtype::Auto, KvDtype::Bf16, Some(Storage::Bf16)),
+            (Dtype::Q4_1, StorageDtype::Auto, KvDtype::Auto, Some(Storage::Bf16)),
+            (Dtype::Q4_1, StorageDtype::Auto, KvDtype::Int8, Some(Storage::Bf16WithInt8Kv)),
+        ] {
+            assert_eq!(Storage::decide(&odd_spec(checkpoint), dtype, kv), expected, "{checkpoint:?} {dtype:?} {kv:?}");
+        }
+    }
+
+    #[test]
+    fn many_weights_are_compact_where_it_helps() {
+        for (form, mib, isa, expected) in [
+            (WeightForm::Auto, 4096, Isa::Portable, false),
+            (WeightForm::Compact, 1, Isa::Portable, true),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 511, Isa::Amx, false),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 512, Isa::Amx, true),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 511, Isa::Avx512, false),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 512, Isa::Avx512, true),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Auto, 4096, Isa::Avx2, false),
+            #[cfg(target_arch = "x86_64")]
+            (WeightForm::Plain, 4096, Isa::Amx, false),
+        ] {
+            assert_eq!(form.is_compact(mib << 20, isa), expected, "{form:?}, {mib} MiB, {isa}");
+        }
+    }
+
+    /// Ten dimensions take the room of sixteen.
+    #[test]
+    fn int8_takes_half_the_room_and_a_scale() {
+        let page_bytes =
+            |kv| kv_layout(&odd_spec(Dtype::Bf16), StorageDtype::Auto, kv).map(|layout| layout.page_bytes());
+        assert_eq!(page_bytes(KvDtype::Auto), Some(2 * 2 * 2 * 32 * 16 * 2));
+        assert_eq!(page_bytes(KvDtype::Int8), Some(2 * 2 * 2 * 32 * (16 + 4)));
+    }
+}

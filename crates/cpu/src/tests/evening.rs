@@ -1,0 +1,43 @@
+//! Keys in int8 are evened out by their sizes, which these tests take from the weights on their own.
+
+use baton_model::{Dtype, LayerPart, Part};
+
+use super::reference::tensor;
+use super::tiny::{TinyModel, odd_spec, wide_group_spec};
+use crate::kv::Evening;
+use crate::weights::Weights;
+
+/// |bias| + twice the length of the row, as the norm before it weighs its columns.
+fn size(weights: &dyn Weights, layer: usize, row: usize) -> f64 {
+    let spec = weights.spec();
+    let part = |part| tensor(weights, Part::Layer(layer, part));
+    if spec.qk_norm {
+        return part(LayerPart::KNorm)[row % spec.head_dim].abs();
+    }
+    let (k, norm) = (part(LayerPart::K), part(LayerPart::AttentionNorm));
+    let row_of_k = &k[row * spec.hidden..(row + 1) * spec.hidden];
+    let square: f64 = row_of_k.iter().zip(&norm).map(|(k, norm)| (k * norm).powi(2)).sum();
+    let bias = if spec.qkv_bias { part(LayerPart::KBias)[row].abs() } else { 0.0 };
+    bias + 2.0 * square.sqrt()
+}
+
+#[test]
+fn powers_are_within_a_factor_of_what_the_weights_say() {
+    for spec in [odd_spec(Dtype::Bf16), wide_group_spec(Dtype::Bf16)] {
+        let model = TinyModel::new(spec);
+        let (spec, evening) = (model.spec(), Evening::of(&model).unwrap());
+        let (rows, half) = (spec.kv_heads * spec.head_dim, spec.head_dim / 2);
+        for layer in 0..spec.layers {
+            let (queries, keys) = (evening.queries(layer, 0..rows), evening.keys(layer, 0..rows));
+            for row in 0..rows {
+                let (head, dim) = (row / spec.head_dim * spec.head_dim, row % spec.head_dim % half);
+                let both = size(&model, layer, head + dim).hypot(size(&model, layer, head + dim + half));
+                let ratio = f64::from(queries[row]) / both;
+                // The nearest power of two, and what f32 may round across the border between two.
+                let nearest = std::f64::consts::FRAC_1_SQRT_2 * 0.999..=std::f64::consts::SQRT_2 * 1.001;
+                assert!(nearest.contains(&ratio), "layer {layer}, row {row}: {} for {both}", queries[row]);
+                assert_eq!(queries[row] * keys[row], 1.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Packed matrices: panels of 16 output columns, each panel with all its k in [`Element`] order.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::chunks::Chunks;
+use crate::compact::{self, Compact, HighBytes};
+use crate::element::{Element, pair_stride};
+use crate::lanes::{LANES, padded};
+use crate::pairs::{BLOCK_DEPTH, TILE};
+use crate::quant::Cells;
+use crate::region::Region;
+use crate::team::{Member, Team};
+use crate::tile_reader::TileReader;
+use baton_backend::BackendError;
+use baton_model::TensorView;
+
+/// The right-hand side of y = x · Wᵀ for a checkpoint's row-major W. Rows and k beyond W's are zero.
+pub(crate) struct Matrix<E> {
+    memory: Arc<Region>,
+    first_element: usize,
+    panels: usize,
+    depth: usize,
+    /// Instead of elements, where the checkpoint's types allow it.
+    cells: Option<Cells>,
+    /// The same elements in fewer bits.
+    compact: Option<Compact>,
+    element: PhantomData<E>,
+}
+
+impl<E: Element> Matrix<E> {
+    pub(crate) const PAIR_STRIDE: usize = pair_stride(LANES);
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// Columns of the output, padding included.
+    pub(crate) fn width(&self) -> usize {
+        self.panels * LANES
+    }
+
+    /// Of k, of which the last one may be filled up.
+    pub(crate) fn blocks(&self) -> usize {
+        self.depth.div_ceil(BLOCK_DEPTH)
+    }
+
+    /// Where elements are kept in fewer bits.
+    pub(crate) fn compact(&self) -> Option<&Compact> {
+        self.compact.as_ref()
+    }
+
+    pub(crate) fn cells(&self) -> Option<&Cells> {
+        self.cells.as_ref()
+    }
+
+    /// Whether its weights are codes. A shard without columns has no weights at all.
+    pub(crate) fn has_codes(&self) -> bool {
+        self.panels > 0 && self.cells.is_some()
+    }
+
+    /// Whether its elements lie in memory as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.cells.is_none() && self.compact.is_none()
+    }
+
+    /// Tiles of one panel or two, beginning with this block; `None` where they lie in memory.
+    pub(crate) fn reader(&self, panels: Range<usize>, block: usize) -> Option<TileReader<'_>> {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => Some(TileReader::Cells(cells.reader(panels, block))),
+            (None, Some(compact)) => Some(TileReader::Compact(compact.reader(panels, block))),
+            (None, None) => None,
+        }
+    }
+
+    /// Where a block of a panel lies, whatever it is kept as, or what comes behind the last panel.
+    pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.place(panel, block),
+            (None, Some(compact)) => compact.place(panel, block),
+            (None, None) => self.panel(panel).wrapping_add(block * TILE).cast(),
+        }
+    }
+
+    /// Of memory, in a panel.
+    pub(crate) fn block_bytes(&self, panel: usize) -> usize {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.block_bytes(panel),
+            (None, Some(_)) => compact::TILE_BYTES,
+            (None, None) => TILE * size_of::<E>(),
+        }
+    }
+
+    /// Of memory, padding included.
+    pub(crate) fn bytes(&self) -> usize {
+        match (&self.cells, &self.compact) {
+            (Some(cells), _) => cells.bytes(),
+            (None, Some(compact)) => compact.bytes(),
+            (None, None) => self.panels * self.panel_stride() * size_of::<E>(),
+        }
+    }
+
+    pub(crate) fn panel_stride(&self) -> usize {
+        panel_elements::<E>(self.depth)
+    }
+
+    /// All elements of `panel` are readable behind it, and those of the panels after it.
+    pub(crate) fn panel(&self, panel: usize) -> *const E {
+        assert!(panel <= self.panels && self.is_plain());
+        // SAFETY: inside the region, or one past this matrix.
+        unsafe { self.memory.as_ptr().cast::<E>().add(self.first_element + panel * self.panel_stride()) }
+    }
+}
+
+const fn panel_elements<E: Element>(depth: usize) -> usize {
+    depth.next_multiple_of(E::DEPTH_STEP) * LANES
+}
+
+pub(super) const fn packed_elements<E: Element>(rows: usize, depth: usize) -> usize {
+    padded(rows) / LANES * panel_elements::<E>(depth)
+}
+
+/// Consecutive rows of a checkpoint's matrix.
+pub(super) struct RowSlice<'a> {
+    pub(super) tensor: TensorView<'a>,
+    pub(super) rows: Range<usize>,
+}
+
+/// How the rows of several tensors become one matrix's columns.
+#[derive(Clone, Copy)]
+pub(super) enum Order {
+    /// One tensor after the other.
+    Stacked,
+    /// 16 rows of the first, 16 of the second, and so on; tensors of equal size.
+    AlternatingPanels,
+}
+
+impl Order {
+    fn width(self, slices: &[RowSlice<'_>]) -> usize {
+        match self {
+            Self::Stacked => padded(slices.iter().map(|slice| slice.rows.len()).sum()),
+            Self::AlternatingPanels => slices.iter().map(|slice| padded(slice.rows.len())).sum(),
+        }
+    }
+
+    /// The column of a slice's row.
+    pub(super) fn column(self, slice: usize, row: usize, slices: &[RowSlice<'_>]) -> usize {
+        match self {
+            Self::Stacked => row + slices[..slice].iter().map(|slice| slice.rows.len()).sum::<usize>(),
+            Self::AlternatingPanels => (row / LANES * slices.len() + slice) * LANES + row % LANES,
+        }
+    }
+
+    /// The (slice, row) of a column; `None` for padding.
+    fn source(self, column: usize, slices: &[RowSlice<'_>]) -> Option<(usize, usize)> {
+        match self {
+            Self::Stacked => {
+                let mut row = column;
+                for (which, slice) in slices.iter().enumerate() {
+                    if row < slice.rows.len() {
+                        return Some((which, row));
+                    }
+                    row -= slice.rows.len();
+                }
+                None
+            }
+            Self::AlternatingPanels => {
+                let (panel, lane) = (column / LANES, column % LANES);
+                let (which, row) = (panel % slices.len(), panel / slices.len() * LANES + lane);
+                (row < slices[which].rows.len()).then_some((which, row))
+            }
+        }
+    }
+}
+
+/// Columns of one shard's part of a matrix.
+pub(crate) struct Columns<'a> {
+    order: Order,
+    slices: &'a [RowSlice<'a>],
+}
+
+impl<'a> Columns<'a> {
+    /// Padding included.
+    pub(crate) fn width(&self) -> usize {
+        self.order.width(self.slices)
+    }
+
+    /// The tensor and its row that a column comes from; `None` for padding.
+    pub(crate) fn source(&self, column: usize) -> Option<(&'a TensorView<'a>, usize)> {
+        let (which, row) = self.order.source(column, self.slices)?;
+        let RowSlice { tensor, rows } = &self.slices[which];
+        Some((tensor, rows.start + row))
+    }
+}
+
+/// Memory for all matrices of a shard, filled front to back.
+pub(super) struct Arena<E> {
+    memory: Arc<Region>,
+    capacity: usize,
+    used: usize,
+    /// Of matrices that are kept otherwise.
+    others: Chunks,
+    /// Elements in fewer bits, where that suits them.
+    compact: bool,
+    element: PhantomData<E>,
+}
+
+impl<E: Element> Arena<E> {
+    pub(super) fn new(elements: usize, compact: bool) -> Result<Self, BackendError> {
+        let memory = Arc::new(Region::new(elements * size_of::<E>())?);
+        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), compact, element: PhantomData })
+    }
+
+    /// Of what will be used, how much is.
+    pub(super) fn fraction(arenas: &[Self]) -> f32 {
+        let (used, capacity) = arenas.iter().fold((0, 0), |sum, arena| (sum.0 + arena.used, sum.1 + arena.capacity));
+        used as f32 / capacity as f32
+    }
+
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Recipe) -> Result<Matrix<E>, BackendError> {
+        let (panels, first_element) = (columns.width() / LANES, self.used);
+        let may_be_cells = E::CELLS && of.types == Types::Apart;
+        let formats = if may_be_cells { Cells::formats(columns, depth) } else { None };
+        let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
+        let is_compact = self.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
+        let compact = if is_compact {
+            Some(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
+        } else {
+            None
+        };
+        let memory = Arc::clone(&self.memory);
+        let matrix = Matrix { memory, first_element, panels, depth, cells, compact, element: PhantomData };
+        // Memory that is never touched costs nothing.
+        self.used += panels * matrix.panel_stride();
+        if self.used > self.capacity {
+            return Err(BackendError::Load("weights are larger than their shapes say".to_owned()));
+        }
+        Ok(matrix)
+    }
+}
+
+/// Of the tensors that make a matrix.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Types {
+    /// No panel has columns of two.
+    Apart,
+    /// With some number of shards one has, so with none it is kept as codes: shards would differ in what they compute.
+    Mixed,
+}
+
+/// How a matrix is made of tensors.
+#[derive(Clone, Copy)]
+pub(super) struct Recipe {
+    pub(super) order: Order,
+    pub(super) types: Types,
+}
+
+/// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
+pub(super) fn pack<E: Element>(
+    arenas: &mut [Arena<E>],
+    of: Recipe,
+    depth: usize,
+    shards: &[Vec<RowSlice<'_>>],
+    team: &mut Team,
+) -> Result<Vec<Matrix<E>>, BackendError> {
+    let columns: Vec<_> = shards.iter().map(|slices| Columns { order: of.order, slices }).collect();
+    let empty = arenas.iter_mut().zip(&columns);
+    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth, of)).collect::<Result<Vec<_>, _>>()?;
+    team.run(&|member: &Member<'_>| {
+        member.each_of_shards(
+            |shard| matrices[shard].panels(),
+            |shard, panel| match &matrices[shard].cells {
+                Some(cells) => cells.pack(panel, &columns[shard]),
+                None => matrices[shard].pack(panel, &columns[shard]),
+            },
+        )
+    })?;
+    Ok(matrices)
+}
+
+impl<E: Element> Matrix<E> {
+    /// Writes one panel; nobody reads it before the matrix is done.
+    fn pack(&self, panel: usize, columns: &Columns<'_>) {
+        if let Some(compact) = &self.compact {
+            let mut packed = vec![E::default(); self.panel_stride()];
+            pack_panel(panel, columns, &mut packed);
+            return compact.pack(panel, E::as_bf16(&packed).unwrap_or_default());
+        }
+        // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
+        let packed = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_stride()) };
+        pack_panel(panel, columns, packed);
+    }
+}
+
+/// Whether few elements would be exceptions, judged by some panels.
+fn suits_compact<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
+    const SAMPLES: usize = 4;
+    /// One in so many, at most.
+    const EXCEPTIONS: usize = 256;
+    let panels = columns.width() / LANES;
+    let mut packed = vec![E::default(); panel_elements::<E>(depth)];
+    let (mut seen, mut exceptions) = (0, 0);
+    // Odd steps, so that of panels that alternate both kinds are seen.
+    for panel in (0..panels).step_by(panels.div_ceil(SAMPLES) | 1) {
+        packed.fill(E::default());
+        pack_panel(panel, columns, &mut packed);
+        let Some(weights) = E::as_bf16(&packed) else { return false };
+        seen += weights.len();
+        exceptions += HighBytes::of(weights).exceptions(weights);
+    }
+    exceptions * EXCEPTIONS <= seen
+}
+
+/// Into elements that are zero so far.
+fn pack_panel<E: Element>(panel: usize, columns: &Columns<'_>, packed: &mut [E]) {
+    for lane in 0..LANES {
+        if let Some((tensor, row)) = columns.source(panel * LANES + lane) {
+            pack_row(tensor, row, lane, packed);
+        }
+    }
+}
+
+fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed: &mut [E]) {
+    /// Whole blocks of every type.
+    const CHUNK: usize = 256;
+    let mut values = [0.0; CHUNK];
+    let bytes = tensor.row(row);
+    for (chunk, bytes) in bytes.chunks(tensor.dtype.bytes_of(CHUNK)).enumerate() {
+        let values = &mut values[..bytes.len() / tensor.dtype.block_bytes() * tensor.dtype.block_values()];
+        tensor.dtype.read(bytes, values);
+        for (i, &value) in values.iter().enumerate() {
+            packed[E::index(chunk * CHUNK + i, lane, LANES)] = E::from_f32(value);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Matrix<half::bf16> {
+    /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, so many k in each row.
+    pub(crate) fn of_bits(panels: usize, depth: usize, compact: bool, bits: impl Fn(usize) -> u16) -> Self {
+        let shape = [panels * LANES, depth];
+        let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();
+        let tensor = TensorView::new(baton_model::Dtype::Bf16, &shape, &bytes);
+        let slices = [vec![RowSlice { tensor, rows: 0..shape[0] }]];
+        let mut arenas = [Arena::new(packed_elements::<half::bf16>(shape[0], depth), compact).unwrap()];
+        let of = Recipe { order: Order::Stacked, types: Types::Apart };
+        let mut matrices = pack(&mut arenas, of, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
+        matrices.remove(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_model::{Dtype, RowOrder};
+    use half::bf16;
+
+    use super::*;
+
+    const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart };
+
+    #[test]
+    fn columns_and_sources_are_inverse() {
+        let tensor = TensorView::new(Dtype::F32, &[64, 3], &[]);
+        let slice = |rows| RowSlice { tensor, rows };
+        let (uneven, even) = ([slice(0..40), slice(16..40)], [slice(16..56), slice(0..40)]);
+        for (order, slices) in [(Order::Stacked, &uneven), (Order::AlternatingPanels, &even)] {
+            let mut padding = order.width(slices);
+            for (which, slice) in slices.iter().enumerate() {
+                for row in 0..slice.rows.len() {
+                    assert_eq!(order.source(order.column(which, row, slices), slices), Some((which, row)));
+                    padding -= 1;
+                }
+            }
+            let empty = (0..order.width(slices)).filter(|&column| order.source(column, slices).is_none());
+            assert_eq!(empty.count(), padding);
+        }
+    }
+
+    #[test]
+    fn packs_what_the_checkpoint_has() {
+        let values: Vec<f32> = (0..36 * 5).map(|i| i as f32).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let tensor = TensorView::new(Dtype::F32, &[36, 5], &bytes);
+        let slices = [0..16, 16..36].map(|rows| vec![RowSlice { tensor, rows }]);
+        let mut arenas = [16, 20].map(|rows| Arena::<bf16>::new(packed_elements::<bf16>(rows, 5), false).unwrap());
+        let mut team = Team::with_shards(3, 2).unwrap();
+        let matrices = pack(&mut arenas, STACKED, 5, &slices, &mut team).unwrap();
+        for (shard, (matrix, rows)) in matrices.iter().zip([16, 20]).enumerate() {
+            assert_eq!((matrix.panels(), matrix.depth(), matrix.width()), (shard + 1, 5, 16 * (shard + 1)));
+            for (column, k) in (0..matrix.width()).flat_map(|column| (0..32).map(move |k| (column, k))) {
+                let index = bf16::index(k, column % LANES, LANES);
+                // SAFETY: inside the panel.
+                let got = unsafe { *matrix.panel(column / LANES).add(index) };
+                let expected = if column < rows && k < 5 { values[(shard * 16 + column) * 5 + k] } else { 0.0 };
+                assert_eq!(got.to_f32(), expected, "shard {shard} ({k}, {column})");
+            }
+        }
+    }
+
+    #[test]
+    fn what_suits_is_compact() {
+        let bits = |unusual: bool| {
+            move |i: usize| {
+                let bits = (i as u32).wrapping_mul(0x9e37_79b9) >> 16;
+                let exponent = if unusual { bits >> 8 } else { 118 + (bits >> 8) % 9 };
+                (exponent as u16) << 7 | bits as u16 & 0x807f
+            }
+        };
+        for unusual in [false, true] {
+            let (rows, depth) = (40, 70);
+            let weights: Vec<u16> = (0..rows * depth).map(bits(unusual)).collect();
+            let bytes: Vec<u8> = weights.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+            let shape = [rows, depth];
+            let tensor = TensorView::new(Dtype::Bf16, &shape, &bytes);
+            let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), true).unwrap()];
+            let mut team = Team::with_shards(2, 1).unwrap();
+            let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
+            assert_eq!(matrices[0].compact.is_some(), !unusual);
+            let plain = packed_elements::<bf16>(rows, depth) * size_of::<bf16>();
+            assert_eq!(matrices[0].bytes(), if unusual { plain } else { plain * 3 / 4 });
+        }
+    }
+
+    #[test]
+    fn blocks_stay_as_small_as_in_the_file() {
+        let (rows, depth) = (48, 1024);
+        let blocks = Dtype::ALL.into_iter().filter(|dtype| dtype.block_values() > 1);
+        for dtype in blocks {
+            let bytes = vec![0; dtype.bytes_of(rows * depth)];
+            let shape = [rows, depth];
+            let tensor = TensorView::new(dtype, &shape, &bytes);
+            let slices = [vec![RowSlice { tensor, rows: 0..rows }]];
+            let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), false).unwrap()];
+            let mut team = Team::with_shards(1, 1).unwrap();
+            let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
+            let kept = matrices[0].bytes();
+            // Products of scales are kept as f32: 64 bits for each 32 weights.
+            let most = bytes.len()
+                + if matches!(dtype, Dtype::Q4K | Dtype::Q5K) { rows * depth / 4 } else { bytes.len() / 16 };
+            assert!(kept <= most, "{dtype}: {kept} bytes, {} in the file", bytes.len());
+        }
+    }
+
+    #[test]
+    fn packs_blocks_as_what_they_stand_for() {
+        // 64 rows of one block each, the scale in its first two bytes.
+        let block = |row: usize| -> [u8; 34] {
+            let scale = bf16::from_f32(row as f32).to_f32();
+            std::array::from_fn(|i| match i {
+                0 | 1 => half::f16::from_f32(scale / 64.0).to_le_bytes()[i],
+                i => (i * 7 + row) as u8,
+            })
+        };
+        let bytes: Vec<u8> = (0..64).flat_map(block).collect();
+        let rows = RowOrder::PairsTogether { head_dim: 32 };
+        let tensor = TensorView { rows, ..TensorView::new(Dtype::Q8_0, &[64, 32], &bytes) };
+        let mut arenas = [Arena::<f32>::new(packed_elements::<f32>(64, 32), false).unwrap()];
+        let slices = [vec![RowSlice { tensor, rows: 0..64 }]];
+        let mut team = Team::with_shards(2, 1).unwrap();
+        let matrices = pack(&mut arenas, STACKED, 32, &slices, &mut team).unwrap();
+        let mut expected = [0.0; 32];
+        for row in 0..64 {
+            Dtype::Q8_0.read(&block(rows.in_file(row)), &mut expected);
+            for (k, expected) in expected.iter().enumerate() {
+                // SAFETY: inside the panel.
+                let got = unsafe { *matrices[0].panel(row / LANES).add(f32::index(k, row % LANES, LANES)) };
+                assert_eq!(got, *expected, "({k}, {row})");
+            }
+        }
+    }
+}
