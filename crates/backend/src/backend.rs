@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use baton_core::{ServeError, ShardCounters, TokenId, TokenLogprobs};
-use baton_fabric::KvPool;
+use baton_fabric::{KvPool, LayerCounter};
 use thiserror::Error;
 
 use crate::plan::{SlotId, StepPlan};
@@ -17,6 +17,9 @@ pub trait Backend: Send {
 
     /// Waits for a step and writes its results over `output`.
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError>;
+
+    /// Counts the layers of all steps, as they are done.
+    fn layers_done(&self) -> LayerCounter;
 
     /// Adds what each tensor-parallel shard has done, and shards that are not in the list yet.
     fn count_shards(&self, _shards: &mut Vec<ShardCounters>) {}

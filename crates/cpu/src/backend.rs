@@ -9,12 +9,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId, ShardCounters};
-use baton_fabric::KvPool;
+use baton_fabric::{KvPool, LayerCounter};
 use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
 use crate::batch::{Batch, Passes};
-use crate::decoder::{Decode, Decoder, DecoderSizes, Phase, PhaseClock, Watchers};
+use crate::decoder::{Decode, Decoder, DecoderSizes, Layers, Phase, PhaseClock, Watchers};
 use crate::isa::Isa;
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
@@ -51,6 +51,7 @@ pub struct CpuBackend {
     passes: Passes,
     results: Vec<RowResult>,
     scratch: Vec<SampleScratch>,
+    layers_done: LayerCounter,
     /// Where the thread that submits is to go with its first step.
     submitter_cpu: Option<usize>,
     submitted: u64,
@@ -135,6 +136,7 @@ impl CpuBackend {
             passes: Passes::default(),
             results: Vec::new(),
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
+            layers_done: LayerCounter::default(),
             submitter_cpu: None,
             submitted: 0,
             done: VecDeque::new(),
@@ -168,10 +170,12 @@ impl CpuBackend {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
             let (first, (last, products)) = self.passes.of(&self.batch, self.products);
             if let Some((batch, products)) = first {
-                self.decoder.step(batch, products, &sampling, Watchers::default())?;
+                let watchers = Watchers { layers: Layers::NotFinal(&self.layers_done), on_layer: None, clock: None };
+                self.decoder.step(batch, products, &sampling, watchers)?;
             }
             // A layer is done when all rows have passed it.
-            let watchers = Watchers { on_layer: plan.on_layer.as_ref(), clock };
+            let layers = Layers::Final(&self.layers_done);
+            let watchers = Watchers { layers, on_layer: plan.on_layer.as_ref(), clock };
             self.decoder.step(last, products, &sampling, watchers)?;
             write_output(&self.batch, &mut self.results, &mut output);
         }
@@ -228,6 +232,10 @@ impl Backend for CpuBackend {
             }
             _ => Err(BackendError::Contract("steps are collected in the order of their submission".to_owned())),
         }
+    }
+
+    fn layers_done(&self) -> LayerCounter {
+        self.layers_done.clone()
     }
 
     fn count_shards(&self, shards: &mut Vec<ShardCounters>) {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::PageId;
+use baton_fabric::LayerCounter;
 use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
@@ -40,10 +41,28 @@ pub(crate) trait LogitsSink: Sync {
 }
 
 /// Who is told how far a step is.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Watchers<'a> {
+    pub(crate) layers: Layers<'a>,
     pub(crate) on_layer: Option<&'a LayerHook>,
     pub(crate) clock: Option<&'a PhaseClock>,
+}
+
+/// What the layers of a forward pass count as.
+#[derive(Clone, Copy)]
+pub(crate) enum Layers<'a> {
+    /// Other rows of the step have yet to pass them.
+    NotFinal(&'a LayerCounter),
+    Final(&'a LayerCounter),
+}
+
+impl Layers<'_> {
+    fn count_one(self) {
+        match self {
+            Self::NotFinal(counter) => counter.other_progress(),
+            Self::Final(counter) => counter.layer_done(),
+        }
+    }
 }
 
 /// A model ready to run, whatever its weights and KV are stored as.
@@ -168,6 +187,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
             attention: &self.attention,
             partials: workspace.partials.share(),
             sink,
+            layers: watchers.layers,
             on_layer: watchers.on_layer,
             clock: watchers.clock,
             widths: workspace.widths,

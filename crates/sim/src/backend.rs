@@ -9,6 +9,7 @@ use baton_backend::{
     SlotId, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{PAGE_TOKENS, ServeError, TokenId};
+use baton_fabric::LayerCounter;
 
 use crate::clock::lock;
 use crate::journal::{Checker, Journal};
@@ -23,6 +24,7 @@ pub(crate) struct Hardware(Arc<Mutex<State>>);
 /// What the engine is given; the spec is out of the lock because it is lent.
 pub(crate) struct SimBackend {
     spec: BackendSpec,
+    layers_done: LayerCounter,
     hardware: Hardware,
 }
 
@@ -36,6 +38,7 @@ struct State {
     /// Per segment, per position that it computes.
     logits: Vec<Vec<Logits>>,
     steps: u64,
+    layers_done: LayerCounter,
     /// Decides which sequences break down.
     random: Random,
     failures_per_mille: u64,
@@ -63,13 +66,14 @@ impl Hardware {
             plan: StepPlan::default(),
             logits: Vec::new(),
             steps: 0,
+            layers_done: LayerCounter::default(),
             random,
             failures_per_mille,
         })))
     }
 
     pub(crate) fn backend(&self, spec: BackendSpec) -> SimBackend {
-        SimBackend { spec, hardware: self.clone() }
+        SimBackend { spec, layers_done: lock(&self.0).layers_done.clone(), hardware: self.clone() }
     }
 
     pub(crate) fn slots_in_use(&self) -> usize {
@@ -86,6 +90,9 @@ impl Hardware {
     pub(crate) fn finish_layer(&self, layer: u32) {
         let mut state = lock(&self.0);
         state.finish_layer(layer);
+        if !state.plan.tokens.is_empty() {
+            state.layers_done.layer_done();
+        }
         let hook = state.plan.on_layer.clone();
         drop(state);
         if let Some(hook) = hook {
@@ -108,6 +115,10 @@ impl Backend for SimBackend {
     fn collect(&mut self, _ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
         *output = lock(&self.hardware.0).finish();
         Ok(())
+    }
+
+    fn layers_done(&self) -> LayerCounter {
+        self.layers_done.clone()
     }
 }
 

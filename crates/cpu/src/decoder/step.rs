@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use baton_model::DecoderSpec;
 
-use super::LogitsSink;
 use super::append::Append;
 use super::head_norm::norm_head;
 use super::phases::{Phase, PhaseClock};
+use super::{Layers, LogitsSink};
 use crate::arithmetic::{Packed, Waiting};
 use crate::attention::{Attention, AttentionCut, BlockProducts, Partials};
 use crate::batch::Batch;
@@ -45,6 +45,7 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) attention: &'a AttentionCut,
     pub(super) partials: Partials<'a>,
     pub(super) sink: &'a dyn LogitsSink,
+    pub(super) layers: Layers<'a>,
     pub(super) on_layer: Option<&'a LayerHook>,
     pub(super) clock: Option<&'a PhaseClock>,
     pub(super) widths: Widths,
@@ -90,8 +91,11 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
         self.done(Phase::StoreKv, index);
-        if let (Some(hook), 0) = (self.on_layer, member.index()) {
-            hook.layer_done(index as u32);
+        if member.index() == 0 {
+            self.layers.count_one();
+            if let Some(hook) = self.on_layer {
+                hook.layer_done(index as u32);
+            }
         }
         self.attend(member, index)?;
         self.done(Phase::Attention, index);

@@ -14,6 +14,8 @@ use baton_backend::{Backend, InputToken, LayerHook, Segment, SegmentOutput, Step
 
 const LEN: usize = 90;
 const SPLIT: usize = 75;
+/// Of all models here.
+const LAYERS: u64 = 2;
 
 /// Of each shard.
 fn blocks(pool: &KvPool, layer: u32, page: PageId) -> Vec<Vec<u8>> {
@@ -39,8 +41,11 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: std::ops::Rang
         released: vec![sequence.slot],
         on_layer,
     };
+    let layers_done = backend.layers_done();
+    let before = layers_done.done();
     let ticket = backend.submit(&plan).unwrap();
     backend.collect(ticket, &mut StepOutput::default()).unwrap();
+    assert_eq!((before % LAYERS, layers_done.done() - before), (0, LAYERS));
 }
 
 #[test]
@@ -99,12 +104,15 @@ fn a_layer_is_final_when_all_rows_have_passed_it() {
     let announced = Arc::new(Mutex::new(Vec::new()));
     let (pool, pages) = (backend.kv_pool().unwrap(), sequence.pages.clone());
     let of_layer = move |layer| pages.iter().flat_map(|&page| blocks(&pool, layer, page)).collect::<Vec<_>>();
-    let (log, look) = (Arc::clone(&announced), of_layer.clone());
+    let (log, look, layers_done) = (Arc::clone(&announced), of_layer.clone(), backend.layers_done());
     compute(
         &mut backend,
         &sequence,
         0..LEN,
-        Some(LayerHook::new(move |layer| log.lock().unwrap().push((layer, look(layer))))),
+        Some(LayerHook::new(move |layer| {
+            assert_eq!(layers_done.done(), u64::from(layer) + 1);
+            log.lock().unwrap().push((layer, look(layer)));
+        })),
     );
     let announced = std::mem::take(&mut *announced.lock().unwrap());
     assert_eq!(announced.len(), 2);

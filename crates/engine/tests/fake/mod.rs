@@ -15,6 +15,7 @@ use baton_backend::{
 use baton_core::{
     Attempt, Choice, GenerateRequest, Limits, PAGE_TOKENS, RequestId, SamplingParams, TokenId, TokenLogprobs,
 };
+use baton_fabric::LayerCounter;
 
 pub(crate) const VOCAB: usize = 64;
 /// A request with this seed has no finite logits after two outputs.
@@ -26,6 +27,7 @@ pub(crate) struct FakeModel {
     slots: BTreeMap<SlotId, Slot>,
     steps: u64,
     output: StepOutput,
+    layers_done: LayerCounter,
     /// Fails as soon as this many sequences are there.
     pub(crate) fail_at_slots: Option<usize>,
 }
@@ -56,7 +58,15 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
 impl FakeModel {
     pub(crate) fn new(spec: BackendSpec) -> Self {
         let kv = Arc::new(Mutex::new(vec![[0; PAGE_TOKENS]; spec.pages_total]));
-        Self { spec, kv, slots: BTreeMap::new(), steps: 0, output: StepOutput::default(), fail_at_slots: None }
+        Self {
+            spec,
+            kv,
+            slots: BTreeMap::new(),
+            steps: 0,
+            output: StepOutput::default(),
+            layers_done: LayerCounter::default(),
+            fail_at_slots: None,
+        }
     }
 
     pub(crate) fn kv(&self) -> Kv {
@@ -80,7 +90,9 @@ impl FakeModel {
         for segment in &plan.segments {
             self.run_segment(plan, segment, &mut output);
         }
-        for layer in 0..LAYERS {
+        let layers = if plan.tokens.is_empty() { 0 } else { LAYERS };
+        for layer in 0..layers {
+            self.layers_done.layer_done();
             plan.on_layer.iter().for_each(|hook| hook.layer_done(layer));
         }
         for slot in &plan.released {
@@ -144,6 +156,10 @@ impl Backend for FakeModel {
         assert_eq!(ticket, Ticket::new(self.steps));
         *output = std::mem::take(&mut self.output);
         Ok(())
+    }
+
+    fn layers_done(&self) -> LayerCounter {
+        self.layers_done.clone()
     }
 }
 
