@@ -11,7 +11,7 @@ use baton_launcher::{
 };
 use baton_model::{DEFAULT_MODEL, ModelFiles};
 use baton_protocol::SessionError;
-use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Router};
+use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, Strategy};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -67,9 +67,9 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     let address = listener.local_addr().map_err(Failure::ours)?;
 
     let fleet = Arc::new(plan.fleet());
-    let router = router(mode, config.pd_balance_factor);
-    let (router_name, chats) = (router.name(), card.template.is_some());
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), router, DispatchConfig::default()));
+    let strategy = strategy(mode, config.pd_balance_factor);
+    let (strategy_name, chats) = (strategy.name(), card.template.is_some());
+    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default()));
     let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), GatewayConfig::default()));
     // Answers /health and /ready while engines load.
     let serving = tokio::spawn(baton_gateway::serve(listener, gateway, draining(&shutdown)));
@@ -82,7 +82,7 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     };
     let model = files.name().to_owned();
     let engines = dispatcher.fleet_status().into_iter().zip(places).collect();
-    announce(&Banner { model, address, engines, router: router_name, chats });
+    announce(&Banner { model, address, engines, router: strategy_name, chats });
     until_stopped(&config, &shutdown, serving, deployment, &screen).await
 }
 
@@ -128,7 +128,7 @@ async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
     })
 }
 
-fn router(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Router> {
+fn strategy(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Strategy> {
     match mode {
         RouterMode::Disagg => Arc::new(Disagg::new(pd_balance_factor)),
         RouterMode::RoundRobin => Arc::new(RoundRobin::default()),

@@ -13,7 +13,7 @@ use crate::relay::Relay;
 use crate::retry::{Patience, RetryPolicy};
 use crate::roster::Past;
 use crate::runtime::{Runtime, TokioRuntime};
-use crate::strategy::Router;
+use crate::strategy::Strategy;
 use crate::token_log::TokenLog;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Default for DispatchConfig {
 
 pub struct Dispatcher {
     fleet: Arc<Fleet>,
-    router: Arc<dyn Router>,
+    strategy: Arc<dyn Strategy>,
     runtime: Arc<dyn Runtime>,
     config: DispatchConfig,
     next_request: AtomicU64,
@@ -41,18 +41,18 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(fleet: Arc<Fleet>, router: Arc<dyn Router>, config: DispatchConfig) -> Self {
-        Self::with_runtime(fleet, router, config, Arc::new(TokioRuntime::default()))
+    pub fn new(fleet: Arc<Fleet>, strategy: Arc<dyn Strategy>, config: DispatchConfig) -> Self {
+        Self::with_runtime(fleet, strategy, config, Arc::new(TokioRuntime::default()))
     }
 
     pub fn with_runtime(
         fleet: Arc<Fleet>,
-        router: Arc<dyn Router>,
+        strategy: Arc<dyn Strategy>,
         config: DispatchConfig,
         runtime: Arc<dyn Runtime>,
     ) -> Self {
         let in_flight = Arc::new(Semaphore::new(config.max_in_flight));
-        Self { fleet, router, runtime, config, next_request: AtomicU64::new(1), in_flight }
+        Self { fleet, strategy, runtime, config, next_request: AtomicU64::new(1), in_flight }
     }
 
     /// The request's id and attempt are set here; whatever they were is ignored. Dropping the stream aborts it.
@@ -70,7 +70,7 @@ impl Dispatcher {
             patience: Patience::new(self.config.retry.clone(), self.config.seed ^ id.0),
             request,
             fleet: Arc::clone(&self.fleet),
-            router: Arc::clone(&self.router),
+            strategy: Arc::clone(&self.strategy),
             runtime: Arc::clone(&self.runtime),
             client,
             unwanted,

@@ -2,7 +2,7 @@
 //! the events leave as one exact stream, whatever dies on the way.
 //!
 //! ```text
-//!   Dispatcher::generate ─▶ Relay ─▶ Roster (who is ready) ─▶ Router (who does what) ─▶ Pick (the calls) ─▶ Engine
+//!   Dispatcher::generate ─▶ Relay ─▶ Roster (who is ready) ─▶ Strategy (who does what) ─▶ Pick (the calls) ─▶ Engine
 //!                             ▲                                                                               │
 //!                client ◀─────┴── TokenLog: drops repeats, notices gaps ◀── Leg ◀── events ───────────────────┘
 //!                                 and is where the next attempt continues
@@ -33,4 +33,4 @@ pub use retry::RetryPolicy;
 pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
 pub use strategies::{Disagg, LeastLoaded, RoundRobin};
-pub use strategy::Router;
+pub use strategy::Strategy;

@@ -10,7 +10,7 @@ use crate::leg::Leg;
 use crate::retry::Patience;
 use crate::roster::{Past, Roster};
 use crate::runtime::Runtime;
-use crate::strategy::Router;
+use crate::strategy::Strategy;
 use crate::token_log::{TokenLog, Verdict};
 use crate::watchdog::Watchdog;
 
@@ -20,7 +20,7 @@ pub(crate) struct Relay {
     pub(crate) log: TokenLog,
     pub(crate) patience: Patience,
     pub(crate) fleet: Arc<Fleet>,
-    pub(crate) router: Arc<dyn Router>,
+    pub(crate) strategy: Arc<dyn Strategy>,
     pub(crate) runtime: Arc<dyn Runtime>,
     /// Never holds more than the request may generate: `choices × max_tokens` events.
     pub(crate) client: mpsc::UnboundedSender<EngineEvent>,
@@ -83,11 +83,11 @@ impl Relay {
             self.log.end(choice);
         }
         let request = self.log.continued(&self.request, self.prompt_told);
-        let (router, runtime) = (Arc::clone(&self.router), Arc::clone(&self.runtime));
+        let (strategy, runtime) = (Arc::clone(&self.strategy), Arc::clone(&self.runtime));
         let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
         let mut leg = tokio::select! {
             biased;
-            leg = router.route(roster, request) => leg?,
+            leg = strategy.route(roster, request) => leg?,
             () = watchdog.barks() => return Err(self.silent("an engine")),
         };
         self.check_numerics(&leg);

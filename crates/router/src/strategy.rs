@@ -8,7 +8,7 @@ use crate::roster::Roster;
 
 /// Sees engines only through the roster. Failures of an attempt are errors, at once or on its leg: whoever called takes
 /// care of the next attempt.
-pub trait Router: Send + Sync {
+pub trait Strategy: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Starts one attempt at `request` on engines of the roster, which is never empty.

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, InFlight, LeastLoaded, RoundRobin, Router};
+use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, InFlight, LeastLoaded, RoundRobin, Strategy};
 
 use crate::clock::{Clock, lock};
 use crate::executor::{Owner, SimRuntime, Spawner};
-#[path = "../../router/examples/custom_router/router.rs"]
-mod custom_router;
+#[path = "../../router/examples/custom_strategy/strategy.rs"]
+mod custom_strategy;
 use crate::script::Sessions;
 use crate::session::Session;
-use crate::weather::{RouterSetUp, Strategy, Weather};
+use crate::weather::{RouterSetUp, StrategyChoice, Weather};
 use crate::wire::WireId;
-use custom_router::LongPromptsApart;
+use custom_strategy::LongPromptsApart;
 
 pub(crate) struct Peer {
     /// One life of it; the next has another number.
@@ -88,11 +88,11 @@ impl Peer {
     }
 }
 
-fn strategy(strategy: Strategy) -> Arc<dyn Router> {
-    match strategy {
-        Strategy::RoundRobin => Arc::new(RoundRobin::default()),
-        Strategy::LeastLoaded => Arc::new(LeastLoaded),
-        Strategy::Disagg { pd_balance_factor } => Arc::new(Disagg::new(pd_balance_factor)),
-        Strategy::LongPromptsApart { long_tokens } => Arc::new(LongPromptsApart { long_tokens }),
+fn strategy(choice: StrategyChoice) -> Arc<dyn Strategy> {
+    match choice {
+        StrategyChoice::RoundRobin => Arc::new(RoundRobin::default()),
+        StrategyChoice::LeastLoaded => Arc::new(LeastLoaded),
+        StrategyChoice::Disagg { pd_balance_factor } => Arc::new(Disagg::new(pd_balance_factor)),
+        StrategyChoice::LongPromptsApart { long_tokens } => Arc::new(LongPromptsApart { long_tokens }),
     }
 }

@@ -56,19 +56,19 @@ pub(crate) struct EngineSetUp {
 
 #[derive(Clone)]
 pub(crate) struct RouterSetUp {
-    pub(crate) strategy: Strategy,
+    pub(crate) strategy: StrategyChoice,
     pub(crate) retry: RetryPolicy,
     pub(crate) max_in_flight: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Strategy {
+pub(crate) enum StrategyChoice {
     RoundRobin,
     LeastLoaded,
     Disagg {
         pd_balance_factor: f64,
     },
-    /// The example of a router of one's own: one call after the other.
+    /// The example of a strategy of one's own: one call after the other.
     LongPromptsApart {
         long_tokens: usize,
     },
@@ -181,11 +181,11 @@ impl EngineSetUp {
 impl RouterSetUp {
     fn draw(theme: Theme, random: &mut Random) -> Self {
         let strategy = match random.below(8) {
-            0 => Strategy::RoundRobin,
-            1 => Strategy::LeastLoaded,
-            2 => Strategy::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
-            3..5 => Strategy::Disagg { pd_balance_factor: 0.0 },
-            _ => Strategy::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
+            0 => StrategyChoice::RoundRobin,
+            1 => StrategyChoice::LeastLoaded,
+            2 => StrategyChoice::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
+            3..5 => StrategyChoice::Disagg { pd_balance_factor: 0.0 },
+            _ => StrategyChoice::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
         };
         let retry = RetryPolicy {
             max_attempts: 16,

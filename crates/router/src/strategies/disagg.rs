@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::{Candidates, Roster};
-use crate::strategy::Router;
+use crate::strategy::Strategy;
 
 pub struct Disagg {
     pd_balance_factor: f64,
@@ -37,7 +37,7 @@ impl Disagg {
     }
 }
 
-impl Router for Disagg {
+impl Strategy for Disagg {
     fn name(&self) -> &'static str {
         "disagg"
     }

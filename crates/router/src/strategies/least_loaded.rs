@@ -3,13 +3,13 @@ use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
 use crate::roster::Roster;
-use crate::strategy::Router;
+use crate::strategy::Strategy;
 
 /// The engine with the fewest sequences.
 #[derive(Default)]
 pub struct LeastLoaded;
 
-impl Router for LeastLoaded {
+impl Strategy for LeastLoaded {
     fn name(&self) -> &'static str {
         "least-loaded"
     }

@@ -7,7 +7,7 @@ use crate::fleet::EngineId;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::Roster;
-use crate::strategy::Router;
+use crate::strategy::Strategy;
 
 /// Each engine in turn, whatever it has to do.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct RoundRobin {
     last: Mutex<Option<EngineId>>,
 }
 
-impl Router for RoundRobin {
+impl Strategy for RoundRobin {
     fn name(&self) -> &'static str {
         "round-robin"
     }

@@ -5,20 +5,20 @@ use std::sync::atomic::Ordering;
 
 use baton_core::{EngineLoad, TokenRange};
 use baton_protocol::Engine;
-use baton_router::{Disagg, DispatchConfig, Dispatcher, Fleet, InFlight, Role, Router};
+use baton_router::{Disagg, DispatchConfig, Dispatcher, Fleet, InFlight, Role, Strategy};
 use tokio::time::sleep;
 
-use crate::custom_router::LongPromptsApart;
+use crate::custom_strategy::LongPromptsApart;
 use crate::scripted::{long_request, read, undisturbed};
 use crate::wire::{MS, OnRemoteSend, Script, Wire};
 use crate::wired::Wired;
 
-pub(crate) fn dispatcher(engines: &[(Role, &Arc<Wired>)], router: impl Router + 'static) -> Dispatcher {
+pub(crate) fn dispatcher(engines: &[(Role, &Arc<Wired>)], strategy: impl Strategy + 'static) -> Dispatcher {
     let named = engines.iter().enumerate().map(|(index, (role, engine))| {
         let engine: Arc<dyn Engine> = Arc::clone(engine) as _;
         (format!("engine-{index}"), *role, engine)
     });
-    Dispatcher::new(Arc::new(Fleet::of_ready(named)), Arc::new(router), DispatchConfig::default())
+    Dispatcher::new(Arc::new(Fleet::of_ready(named)), Arc::new(strategy), DispatchConfig::default())
 }
 
 pub(crate) async fn nothing_is_left(dispatcher: &Dispatcher, engines: &[&Arc<Wired>], case: &str) {
@@ -186,7 +186,7 @@ async fn routers_that_share_engines_do_not_disturb_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_router_of_one_s_own_composes_the_same_calls() {
+async fn a_strategy_of_one_s_own_composes_the_same_calls() {
     let wire = Arc::default();
     let engines: [_; 2] = std::array::from_fn(|_| Arc::new(Wired::new(&wire)));
     let members = engines.each_ref().map(|engine| (Role::Mixed, engine));

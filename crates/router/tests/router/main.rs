@@ -1,8 +1,8 @@
 //! The router over engines that do what a test wrote down.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so by panicking")]
 
-#[path = "../../examples/custom_router/router.rs"]
-mod custom_router;
+#[path = "../../examples/custom_strategy/strategy.rs"]
+mod custom_strategy;
 mod disagg;
 mod disagg_faults;
 mod resume;

@@ -1,14 +1,14 @@
-//! A router of one's own: long prompts are computed by one engine and handed to another, short ones are not worth it.
+//! A strategy of one's own: long prompts are computed by one engine and handed to another, short ones are not worth it.
 
 use baton_core::{GenerateRequest, ServeError};
-use baton_router::{Leg, Roster, Router};
+use baton_router::{Leg, Roster, Strategy};
 use futures_util::future::BoxFuture;
 
 pub(crate) struct LongPromptsApart {
     pub(crate) long_tokens: usize,
 }
 
-impl Router for LongPromptsApart {
+impl Strategy for LongPromptsApart {
     fn name(&self) -> &'static str {
         "long-prompts-apart"
     }

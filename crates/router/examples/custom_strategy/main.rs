@@ -1,10 +1,10 @@
-//! Sends one long prompt through a custom router over engines that already run, and prints the tokens of the answer.
+//! Sends one long prompt through a custom strategy over engines that already run, and prints the tokens of the answer.
 //!
 //! ```text
-//! BATON_SECRET=… cargo run -p baton-router --example custom_router -- 127.0.0.1:8101 127.0.0.1:8102
+//! BATON_SECRET=… cargo run -p baton-router --example custom_strategy -- 127.0.0.1:8101 127.0.0.1:8102
 //! ```
 
-mod router;
+mod strategy;
 
 use std::env;
 use std::error::Error;
@@ -22,8 +22,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let engine: Arc<dyn Engine> = Arc::new(SessionClient::connect(address.parse()?, &secret).await?);
         engines.push((address, Role::Mixed, engine));
     }
-    let router = Arc::new(router::LongPromptsApart { long_tokens: 256 });
-    let dispatcher = Dispatcher::new(Arc::new(Fleet::of_ready(engines)), router, DispatchConfig::default());
+    let strategy = Arc::new(strategy::LongPromptsApart { long_tokens: 256 });
+    let dispatcher = Dispatcher::new(Arc::new(Fleet::of_ready(engines)), strategy, DispatchConfig::default());
 
     let mut answer = dispatcher.generate(a_long_request()).await?;
     while let Some(event) = answer.next().await {
