@@ -7,9 +7,9 @@
 
 use super::element::Element;
 use super::gemm::GemmItem;
-use super::lanes::{LANES, Lanes};
-use super::region::Number;
-use super::shared::Shared;
+use crate::memory::region::Number;
+use crate::memory::shared::Shared;
+use crate::simd::vector::{LANES, Lanes};
 use baton_backend::BackendError;
 
 pub(crate) trait Arithmetic: Element {

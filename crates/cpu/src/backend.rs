@@ -14,13 +14,13 @@ use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
 use crate::batch::{Batch, Passes};
-use crate::decoder::{Decode, Decoder, DecoderSizes, Layers, Phase, PhaseClock, Watchers};
-use crate::isa::Isa;
+use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, Phase, PhaseClock, Watchers};
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
+use crate::simd::isa::Isa;
 use crate::slots::Slots;
 use crate::storage::{KvDtype, Products, Storage, StorageDtype, TokenProducts, WeightForm};
-use crate::team::Team;
+use crate::threads::team::Team;
 use crate::weights::{Progress, Weights};
 use baton_backend::SampleScratch;
 use baton_backend::{Backend, BackendError, BackendSpec, StepOutput, StepPlan, Ticket};
@@ -219,7 +219,7 @@ impl Backend for CpuBackend {
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         if let Some(cpu) = self.submitter_cpu.take() {
-            crate::pinning::pin_this_thread(cpu)?;
+            crate::threads::pinning::pin_this_thread(cpu)?;
         }
         self.submit_timed(plan, None)
     }

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 #[cfg(target_arch = "x86_64")]
 use self::tile_products::tile_products;
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LANES, Lanes};
-use crate::region::Floats;
-use crate::shared::Shared;
-use crate::team::{Member, Team};
+use crate::memory::region::Floats;
+use crate::memory::shared::Shared;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::threads::team::{Member, Team};
 use baton_backend::BackendError;
 
 pub struct Ceilings {

@@ -7,8 +7,8 @@ pub(crate) use self::packed_rows::PackedRows;
 pub(crate) use self::product::{MAX_TILE_ROWS, Product};
 use super::arithmetic::Arithmetic;
 use super::gemm::GemmItem;
-use super::lanes::{LANES, Lanes, padded};
 use super::weights::Matrix;
+use crate::simd::vector::{LANES, Lanes, padded};
 
 /// Rows of an item stay in the second-level cache while the item's panels pass by.
 const ITEM_BYTES: usize = 512 << 10;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::region::Region;
+use crate::memory::region::Region;
 use baton_backend::BackendError;
 
 /// Filled front to back.

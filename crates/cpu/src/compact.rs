@@ -22,9 +22,9 @@ use self::encode::{Exception, encode};
 use self::expand::expand;
 pub(crate) use self::few_rows::{MOST_FROM_TILES, is_read_in_registers};
 use super::chunks::Chunks;
-use super::lanes::Lanes;
 use super::pairs::TILE;
-use super::region::Region;
+use crate::memory::region::Region;
+use crate::simd::vector::Lanes;
 use baton_backend::BackendError;
 
 /// Of one tile.
@@ -189,7 +189,8 @@ impl PanelReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Isa, Kernel};
+    use crate::simd::isa::Isa;
+    use crate::simd::vector::Kernel;
 
     const BLOCKS: usize = 7;
 

@@ -8,8 +8,8 @@
 use baton_fabric::PageOrder;
 use half::bf16;
 
-use super::lanes::{LANES, Lanes, load_some};
 use super::pairs::BLOCK_DEPTH;
+use crate::simd::vector::{LANES, Lanes, load_some};
 
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// As it appears in a `numerics_id`.

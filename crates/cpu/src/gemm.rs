@@ -6,12 +6,12 @@ use std::ops::Range;
 
 pub(crate) use self::places::Places;
 use super::arithmetic::{Arithmetic, Waiting};
-use super::isa::{Isa, Kernel};
-use super::lanes::Lanes;
 use super::quant::CodeProducts;
 use super::rows::Rows;
-use super::shared::Shared;
 use super::weights::Projection;
+use crate::memory::shared::Shared;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, Lanes};
 
 /// y = x · W + bias for all rows of a step, each shard its own columns of y.
 pub(crate) struct Gemm<'a, E: Arithmetic> {

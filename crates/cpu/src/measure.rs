@@ -13,11 +13,11 @@ use baton_model::{DecoderSpec, Model};
 
 pub use self::norms::Norms;
 pub use self::work::{Load, Work};
-pub use crate::decoder::Phase;
+pub use crate::layers::decoder::Phase;
 
 use self::random_layer::RandomLayer;
 use self::work::Shape;
-use crate::decoder::PhaseClock;
+use crate::layers::decoder::PhaseClock;
 use crate::{CpuBackend, CpuOptions, Isa, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::{
     Backend, BackendError, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,

@@ -39,9 +39,9 @@ pub(crate) use self::widened_rows::widen;
 use super::arithmetic::Arithmetic;
 use super::compact;
 use super::gemm::GemmItem;
-use super::lanes::{LANES, Lanes, to_bf16};
 use super::quant::{self, CodeProducts};
 use super::rows::Rows;
+use crate::simd::vector::{LANES, Lanes, to_bf16};
 
 /// Rows and panels of one product: two tiles each.
 const PRODUCT_ROWS: usize = 2 * TILE_ROWS;

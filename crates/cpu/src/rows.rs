@@ -2,8 +2,8 @@
 
 use super::arithmetic::{Arithmetic, Waiting};
 use super::batch::Wanted;
-use super::norm::RmsNorm;
-use super::shared::Shared;
+use crate::layers::norm::RmsNorm;
+use crate::memory::shared::Shared;
 
 pub(crate) enum Rows<'a, E: Arithmetic> {
     /// Of the residual stream.

@@ -3,9 +3,9 @@
 use baton_core::TokenLogprobs;
 
 use super::batch::{Batch, Wanted};
-use super::decoder::LogitsSink;
-use super::shared::Shared;
 use super::slots::{Slot, Slots};
+use crate::layers::decoder::LogitsSink;
+use crate::memory::shared::Shared;
 use baton_backend::{PromptLogprob, Sample, StepOutput};
 use baton_backend::{SampleScratch, token_logprobs};
 

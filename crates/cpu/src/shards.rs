@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use baton_model::DecoderSpec;
 
-use super::lanes::LANES;
+use crate::simd::vector::LANES;
 use baton_backend::BackendError;
 
 #[derive(Clone, Copy, Debug)]

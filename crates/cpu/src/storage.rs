@@ -4,10 +4,10 @@ use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
 use half::bf16;
 
-use super::isa::Isa;
-use super::kv::KvElement;
-use super::lanes::padded;
 use super::quant::CodeProducts;
+use crate::memory::kv::KvElement;
+use crate::simd::isa::Isa;
+use crate::simd::vector::padded;
 
 /// What weights are stored as, and with it what products multiply. The residual stream and all sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

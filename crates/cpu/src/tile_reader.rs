@@ -3,8 +3,8 @@
 use half::bf16;
 
 use super::compact;
-use super::lanes::Lanes;
 use super::quant::CellReader;
+use crate::simd::vector::Lanes;
 
 /// Expands tiles of one panel or two, in the order in which they lie in memory.
 #[derive(Clone)]

@@ -13,12 +13,12 @@ pub(crate) use matrix::{Columns, Matrix};
 pub(crate) use source::{Weights, matrix, vector};
 
 use self::matrix::{Arena, Order, Recipe, RowSlice, Types, pack, packed_elements};
-use super::decoder::Phase;
 use super::element::Element;
-use super::lanes::{LANES, padded};
 use super::shards::{Deal, Shards};
 use super::storage::TokenProducts;
-use super::team::Team;
+use crate::layers::decoder::Phase;
+use crate::simd::vector::{LANES, padded};
+use crate::threads::team::Team;
 use baton_backend::BackendError;
 
 /// How far loading is.

@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use crate::tiles::{Configured, available};
+use crate::simd::amx::{Configured, available};
 
 const PRODUCTS: usize = 4;
 const ROWS: usize = 16;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::product::MAX_TILE_ROWS;
 use crate::arithmetic::Packed;
-use crate::lanes::{Lanes, padded};
 use crate::rows::Rows;
+use crate::simd::vector::{Lanes, padded};
 use baton_backend::BackendError;
 
 /// Belongs to one member; keeps its rows from item to item of a phase.
@@ -135,8 +135,9 @@ unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_s
 mod tests {
     use super::*;
     use crate::arithmetic::Waiting;
-    use crate::isa::{Isa, Kernel};
-    use crate::shared::Shared;
+    use crate::memory::shared::Shared;
+    use crate::simd::isa::Isa;
+    use crate::simd::vector::Kernel;
 
     struct Pack<'a>(&'a mut PackedRows, &'a Rows<'a, f32>, usize, Range<usize>);
 

@@ -8,8 +8,7 @@
     reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
 )]
 
-use crate::isa::Kernel;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{Kernel, LANES, Lanes};
 
 /// C\[rows × 16·panels\] = A\[rows × depth\] · B, or C += A · B when it resumes an earlier product's chain.
 ///
@@ -175,7 +174,7 @@ unsafe fn accumulate<L: Lanes, const ROW: usize, const R: usize, const P: usize>
 mod tests {
     use super::*;
     use crate::element::{Element, pair_stride};
-    use crate::isa::Isa;
+    use crate::simd::isa::Isa;
 
     fn value(i: usize) -> f32 {
         ((i * 2_654_435_761) % 1009) as f32 / 504.0 - 1.0

@@ -8,8 +8,8 @@
 //! ```
 
 use super::{HighBytes, LOW_BYTES, TILE_BYTES};
-use crate::lanes::Lanes;
 use crate::pairs::TILE;
+use crate::simd::vector::Lanes;
 
 /// Where a weight lies in its tile.
 pub(super) struct Place {

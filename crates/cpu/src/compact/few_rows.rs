@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
 
 use super::{Compact, Panel};
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 
 /// More rows take less time with tiles that are stored.
 pub(crate) const MOST_FROM_TILES: usize = 3;
@@ -66,8 +66,8 @@ mod x86 {
     use super::super::expand::x86::{QUAD, expand_64, rows_64};
     use super::super::{LINE, TILE_BYTES};
     use super::Product;
-    use crate::lanes::LANES;
     use crate::pairs::{BLOCK_DEPTH, TILE};
+    use crate::simd::vector::LANES;
 
     /// So far ahead tiles are asked for: of this panel, and then of the next one, which follows it.
     const AHEAD_BYTES: usize = 8 * TILE_BYTES;
@@ -164,9 +164,9 @@ mod tests {
     use super::super::tests::weight;
     use super::*;
     use crate::chunks::Chunks;
-    use crate::isa::{Isa, Kernel};
-    use crate::lanes::LANES;
     use crate::pairs::{BLOCK_DEPTH, TILE, tile_index, widen};
+    use crate::simd::isa::Isa;
+    use crate::simd::vector::{Kernel, LANES};
 
     const BLOCKS: usize = 9;
     const DEPTH: usize = BLOCKS * BLOCK_DEPTH;

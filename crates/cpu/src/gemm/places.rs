@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::{GemmItem, LEAST_OWN_ROWS, Output};
 use crate::arithmetic::Arithmetic;
-use crate::lanes::{LANES, Lanes, padded};
-use crate::math::{self, TOGETHER};
+use crate::simd::math::{self, TOGETHER};
+use crate::simd::vector::{LANES, Lanes, padded};
 
 /// Of what is stored of an item's rows in a phase: beside rows and weights so much does not stay in a second-level cache.
 const FAR_BYTES: usize = 768 << 10;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::Work;
-use crate::isa::{Isa, Kernel};
-use crate::lanes::Lanes;
-use crate::norm::RmsNorm;
-use crate::region::Floats;
-use crate::shared::Shared;
-use crate::team::{Member, Team};
+use crate::layers::norm::RmsNorm;
+use crate::memory::region::Floats;
+use crate::memory::shared::Shared;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, Lanes};
+use crate::threads::team::{Member, Team};
 use baton_backend::BackendError;
 
 pub struct Norms {

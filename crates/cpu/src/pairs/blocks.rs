@@ -8,7 +8,7 @@ use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::vectors::{BlockProduct, WIDE_PANELS, Widened};
 use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 use crate::tile_reader::TileReader;
 use crate::weights::Matrix;
 

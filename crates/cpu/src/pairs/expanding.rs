@@ -7,7 +7,7 @@ use half::bf16;
 use super::passes::Pass;
 use super::tile_rows::TILE;
 use super::turns::Turns;
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 use crate::tile_reader::TileReader;
 use crate::weights::Matrix;
 

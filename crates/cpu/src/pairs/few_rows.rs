@@ -7,7 +7,7 @@ use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
 use super::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
 use crate::compact::Compact;
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 use crate::weights::Matrix;
 
 /// All sums of an item whose rows meet tiles that are expanded in registers. `x` has these rows, widened.

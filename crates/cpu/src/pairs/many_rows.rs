@@ -10,7 +10,7 @@ use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
 use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 use crate::weights::Matrix;
 
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.

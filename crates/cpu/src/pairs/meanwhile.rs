@@ -11,8 +11,8 @@ use super::expanding::Expanding;
 use super::sums::Sums;
 use super::turns::Turns;
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
-use crate::math::TOGETHER;
+use crate::simd::math::TOGETHER;
+use crate::simd::vector::{LANES, Lanes};
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
 pub(super) struct Meanwhile<'a> {

@@ -13,11 +13,10 @@ use super::NEAR_BLOCKS;
 use super::meanwhile::Meanwhile;
 use super::vectors::{BlockProduct, Widened};
 use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
-use crate::isa::Kernel;
-use crate::lanes::{LANES, Lanes};
-use crate::tile_reader::TileReader;
 #[cfg(target_arch = "x86_64")]
-use crate::tiles::{self, Operands};
+use crate::simd::amx::{self, Operands};
+use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::tile_reader::TileReader;
 use crate::weights::Matrix;
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
@@ -160,14 +159,14 @@ impl PairsProduct {
         let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
         // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
         unsafe {
-            tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            amx::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
             for (i, right) in rights.iter().enumerate() {
                 let product = Self { a: self.a.add(i * blocks * TILE), b: right.add(offset), ..*self };
                 for block in 0..blocks {
-                    tiles::add::<ROWS, COLUMNS>(&product.operands(block));
+                    amx::add::<ROWS, COLUMNS>(&product.operands(block));
                 }
             }
-            tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
+            amx::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
 
@@ -181,17 +180,17 @@ impl PairsProduct {
         // SAFETY: the caller's promise.
         unsafe {
             let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
-            tiles::begin::<2, 2>(self.c, c_bytes, self.resume);
+            amx::begin::<2, 2>(self.c, c_bytes, self.resume);
             let mut block = 0;
             while block < blocks {
                 let end = if block < NEAR_BLOCKS { blocks.min(NEAR_BLOCKS) } else { blocks };
                 let some = meanwhile.blocks().min(end - block);
                 let mut asking = meanwhile.asking();
-                tiles::add_many(&self.operands(block), some, &mut asking);
+                amx::add_many(&self.operands(block), some, &mut asking);
                 meanwhile.go_on::<L>(some, asking);
                 block += some;
             }
-            tiles::end::<2, 2>(self.c, c_bytes);
+            amx::end::<2, 2>(self.c, c_bytes);
         }
     }
 
@@ -243,17 +242,17 @@ impl PairsProduct {
         let c_bytes = self.c_stride * size_of::<f32>();
         // SAFETY: as in `tiles`, and the caller's promise.
         unsafe {
-            tiles::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            amx::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
             // Tiles that were written just now take long to load, and between products vectors wait.
             for first in (0..blocks).step_by(STREAM_BLOCKS) {
                 let some = STREAM_BLOCKS.min(blocks - first);
                 reader.next::<L>(some, room, self.b_panel_stride);
                 let product = Self { a: self.a.add(first * TILE), ..*self };
                 for block in 0..some {
-                    tiles::add::<ROWS, COLUMNS>(&product.operands(block));
+                    amx::add::<ROWS, COLUMNS>(&product.operands(block));
                 }
             }
-            tiles::end::<ROWS, COLUMNS>(self.c, c_bytes);
+            amx::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
 

@@ -6,8 +6,8 @@ use half::bf16;
 
 use super::PRODUCT_PANELS;
 use crate::gemm::{GemmItem, Places};
-use crate::lanes::{LANES, Lanes};
-use crate::math::TOGETHER;
+use crate::simd::math::TOGETHER;
+use crate::simd::vector::{LANES, Lanes};
 
 /// Of rows that are not finished yet.
 pub(super) struct Sums<'a> {

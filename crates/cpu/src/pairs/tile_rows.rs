@@ -10,11 +10,11 @@ use half::bf16;
 use super::widened_rows::WidenedRows;
 use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS, WHOLE_BLOCKS};
 use crate::arithmetic::{Arithmetic, Packed};
-use crate::lanes::{LANES, Lanes};
-use crate::math::TOGETHER;
+use crate::memory::region::{Buffer, Floats};
 use crate::quant::QuantBuffers;
-use crate::region::{Buffer, Floats};
 use crate::rows::Normed;
+use crate::simd::math::TOGETHER;
+use crate::simd::vector::{LANES, Lanes};
 use baton_backend::BackendError;
 
 pub(crate) const TILE_ROWS: usize = 16;

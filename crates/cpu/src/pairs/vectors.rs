@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use half::bf16;
 
 use super::{BLOCK_DEPTH, TILE_ROWS};
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 
 const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 /// From the columns of one k to those of the next.

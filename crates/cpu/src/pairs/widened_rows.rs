@@ -7,9 +7,9 @@ use half::bf16;
 use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS};
 use crate::compact::MOST_FROM_TILES;
 use crate::kept_rows::KeptRows;
-use crate::lanes::Lanes;
+use crate::memory::region::Floats;
 use crate::quant::MOST_FROM_CODES;
-use crate::region::Floats;
+use crate::simd::vector::Lanes;
 use baton_backend::BackendError;
 
 /// `[block][row][even k, then odd k]`: multiply-adds take broadcasts from memory, as the unit that would make them in registers

@@ -3,8 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 use super::integers::WideBlock;
 use super::integers::{self, Expanded, STRIP_ROWS, WholeRows};
-use crate::lanes::LANES;
-use crate::region::Floats;
+use crate::memory::region::Floats;
+use crate::simd::vector::LANES;
 use baton_backend::BackendError;
 
 /// Panels whose sums are kept side by side, so that gate and up meet.

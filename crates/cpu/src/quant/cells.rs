@@ -7,8 +7,8 @@ use super::cell_format::CellFormat;
 use super::floats::CellReader;
 use super::format::GROUP;
 use crate::chunks::Chunks;
-use crate::lanes::LANES;
-use crate::region::Region;
+use crate::memory::region::Region;
+use crate::simd::vector::LANES;
 use crate::weights::Columns;
 use baton_backend::BackendError;
 

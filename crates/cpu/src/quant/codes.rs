@@ -15,7 +15,7 @@
 //! All are unsigned; lines of low bits come first.
 
 use super::format::GROUP;
-use crate::lanes::LANES;
+use crate::simd::vector::LANES;
 
 /// k that one product of bytes adds up.
 pub(super) const QUAD: usize = 4;

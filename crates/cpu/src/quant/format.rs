@@ -5,7 +5,7 @@ use half::f16;
 
 use super::codes::code_bytes;
 use super::group::Group;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 
 /// Weights of one column that share a scale: as many as an AMX tile takes at once.
 pub(crate) const GROUP: usize = 32;

@@ -52,8 +52,8 @@ pub(super) use self::rows::{STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::Cells;
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
 use crate::rows::Rows;
+use crate::simd::vector::{LANES, Lanes};
 
 /// So far ahead cells are asked for.
 const PREFETCH_BYTES: usize = 4 << 10;

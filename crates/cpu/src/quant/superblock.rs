@@ -13,7 +13,7 @@ use baton_model::Dtype;
 
 pub(super) use self::file::Superblock;
 use super::format::GROUP;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 
 /// k of a superblock.
 pub(super) const SUPER_DEPTH: usize = 256;

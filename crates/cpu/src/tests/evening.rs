@@ -4,7 +4,7 @@ use baton_model::{Dtype, LayerPart, Part};
 
 use super::reference::tensor;
 use super::tiny::{TinyModel, odd_spec, wide_group_spec};
-use crate::kv::Evening;
+use crate::memory::kv::Evening;
 use crate::weights::Weights;
 
 /// |bias| + twice the length of the row, as the norm before it weighs its columns.

@@ -10,7 +10,7 @@ use baton_model::{DecoderSpec, Dtype};
 use super::bundled::storyteller;
 use super::runner::{Sequence, Setup, admit, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
-use crate::decoder::Phase;
+use crate::layers::decoder::Phase;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::WITHOUT_VNNI;
 use crate::weights::Weights;

@@ -2,7 +2,7 @@
 
 use baton_model::{DecoderSpec, Part, TensorFile, TensorView};
 
-use crate::lanes::padded;
+use crate::simd::vector::padded;
 use baton_backend::BackendError;
 
 /// Where weights come from: a loaded model, or a test's random numbers.

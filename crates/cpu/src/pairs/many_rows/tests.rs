@@ -7,11 +7,12 @@ use half::bf16;
 use super::*;
 use crate::arithmetic::{Arithmetic, Packed, Waiting};
 use crate::gemm::{Gemm, Output};
-use crate::isa::{Isa, Kernel};
+use crate::memory::region::{Buffer, Floats};
+use crate::memory::shared::Shared;
 use crate::quant::CodeProducts;
-use crate::region::{Buffer, Floats};
 use crate::rows::Rows;
-use crate::shared::Shared;
+use crate::simd::isa::Isa;
+use crate::simd::vector::Kernel;
 use crate::weights::Projection;
 
 #[derive(Clone, Copy, Debug)]

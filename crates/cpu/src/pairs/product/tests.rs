@@ -2,8 +2,8 @@ use super::*;
 use crate::chunks::Chunks;
 use crate::compact::Compact;
 use crate::element::{Element, pair_stride};
-use crate::isa::Isa;
 use crate::pairs::tile_index;
+use crate::simd::isa::Isa;
 
 /// Wide in its exponents, some of them so small that products vanish.
 fn value(i: usize) -> bf16 {

@@ -6,8 +6,7 @@ use super::super::cell_format::CellFormat;
 use super::super::format::GROUP;
 use super::codes::biased;
 use super::format::Scaled;
-use crate::isa::Kernel;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{Kernel, LANES, Lanes};
 
 /// `to` = a block of a panel that begins at `cells`.
 pub(super) struct Expand {

@@ -11,8 +11,7 @@ use super::super::format::GROUP;
 use super::expand::{by_bits, for_each_pair, weights};
 use super::{MOST_FROM_CODES, PREFETCH_BYTES};
 use crate::gemm::GemmItem;
-use crate::isa::Kernel;
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{Kernel, LANES, Lanes};
 
 const PAIRS: usize = GROUP / 2;
 

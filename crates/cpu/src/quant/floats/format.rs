@@ -4,7 +4,7 @@ use super::super::cell_format::CellFormat;
 use super::super::codes::code_bytes;
 use super::super::superblock::SUPER_BLOCKS;
 use super::codes::{PLACES, bias, places};
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 
 /// What 16 k of 16 columns have in common: their weights are `code · scale + offset`, where codes have the bias of their place.
 #[derive(Clone, Copy)]

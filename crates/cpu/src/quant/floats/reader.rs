@@ -8,8 +8,8 @@ use half::bf16;
 use super::super::cell_format::CellFormat;
 use super::PREFETCH_BYTES;
 use super::expand::Expand;
-use crate::lanes::Lanes;
 use crate::pairs::TILE;
+use crate::simd::vector::Lanes;
 
 #[derive(Clone)]
 pub(crate) struct CellReader<'a> {

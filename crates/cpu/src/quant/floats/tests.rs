@@ -7,10 +7,10 @@ use super::super::format::GROUP;
 use super::codes::{bias, biased};
 use super::expand::Expand;
 use super::few_rows::{OneRow, Product, TwoRows};
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LANES, Lanes};
 use crate::pairs::{TILE, tile_index, widen};
 use crate::quant::buffers::PANELS;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, LANES, Lanes};
 
 const DEPTH: usize = 512;
 const BLOCKS: usize = DEPTH / GROUP;

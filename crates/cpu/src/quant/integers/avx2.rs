@@ -13,7 +13,7 @@ use super::super::format::GROUP;
 use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH};
-use crate::lanes::LANES;
+use crate::simd::vector::LANES;
 
 /// Columns 0..8 and 8..16.
 type Halves<T> = [T; 2];

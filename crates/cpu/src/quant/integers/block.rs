@@ -1,7 +1,7 @@
 //! 32 k of a panel as products read them, whatever cell they come from.
 
 use super::super::codes::{QUAD_BYTES, QUADS};
-use crate::lanes::LANES;
+use crate::simd::vector::LANES;
 
 /// One byte per code, `[quad][column][k of the quad]`; the k of a block in the order in which rows have them, even ones before
 /// odd ones.

@@ -5,7 +5,7 @@
 use super::super::codes::{QUAD_BYTES, QUADS};
 use super::super::format::{CodeWidth, Format};
 use super::block::Block;
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 
 impl Format {
     /// # Safety

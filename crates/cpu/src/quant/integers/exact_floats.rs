@@ -29,8 +29,8 @@ use super::super::format::GROUP;
 use super::block::{Block, quad_of};
 use super::rows::{STRIP_ROWS, Strip, Whole};
 use crate::gemm::GemmItem;
-use crate::lanes::{LANES, Lanes};
-use crate::region::Number;
+use crate::memory::region::Number;
+use crate::simd::vector::{LANES, Lanes};
 
 /// Fewer do not fill strips well enough.
 pub(super) const LEAST_ROWS: usize = 2 * STRIP_ROWS;

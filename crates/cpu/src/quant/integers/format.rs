@@ -5,7 +5,7 @@ use super::super::cell_format::CellFormat;
 use super::super::format::CodeWidth;
 use super::super::superblock::SUPER_BLOCKS;
 use super::block::Block;
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 
 impl CellFormat {
     /// Scales that a column has in 32 k.

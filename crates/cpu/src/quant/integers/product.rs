@@ -5,7 +5,7 @@ use super::block::{Block, quad_of};
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::lanes::{LANES, Lanes};
+use crate::simd::vector::{LANES, Lanes};
 
 /// C\[rows × 16\] = left · (scale · codes + minimum), or C += when it goes on where an earlier slice of k has ended.
 #[derive(Clone, Copy)]

@@ -8,10 +8,10 @@ use super::super::format::GROUP;
 #[cfg(target_arch = "x86_64")]
 use super::exact_floats::FloatStrip;
 use crate::kept_rows::KeptRows;
-use crate::lanes::{LANES, Lanes, MAGIC};
+use crate::memory::region::{Floats, Number, Region};
 use crate::pairs::{TILE_ROWS, blocks_apart, tile_index};
-use crate::region::{Floats, Number, Region};
 use crate::rows::Normed;
+use crate::simd::vector::{LANES, Lanes, MAGIC};
 use baton_backend::BackendError;
 
 /// Rows that are multiplied at a time: so many have their sums in registers.

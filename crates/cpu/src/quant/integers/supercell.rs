@@ -5,7 +5,7 @@
 use super::super::codes::{QUAD_BYTES, QUADS};
 use super::super::superblock::{SUPER_BLOCKS, Superblocks};
 use super::block::Block;
-use crate::lanes::Lanes;
+use crate::simd::vector::Lanes;
 
 /// Of a block: where its fields of fewer bits begin.
 pub(super) const FOUR_BITS: usize = QUADS / 2 * QUAD_BYTES;

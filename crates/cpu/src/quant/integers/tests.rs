@@ -16,9 +16,9 @@ use super::{
     exact_floats::{FloatStrip, NearProduct, ROW_STRIDE, WideBlock, near},
     has_byte_products,
 };
-use crate::isa::{Isa, Kernel};
-use crate::lanes::{LANES, Lanes};
 use crate::pairs::tile_index;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, LANES, Lanes};
 
 const BLOCKS: usize = 16;
 const MAX_ROWS: usize = 3 * STRIP_ROWS + 1;

@@ -10,7 +10,7 @@ use super::super::product::IntegerProduct;
 use super::super::supercell::{FOUR_BITS, TWO_BITS};
 use super::quads::Quads;
 use super::{Dots, begin, end, sixteen};
-use crate::lanes::LANES;
+use crate::simd::vector::LANES;
 
 /// # Safety
 /// Pointers are good for `R` rows of the shapes that the product states, all its supercells are readable, and the machine has

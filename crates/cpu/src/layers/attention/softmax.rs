@@ -1,0 +1,175 @@
+//! Softmax of one block of scores, and the fold of blocks into a row's result.
+
+#![allow(clippy::needless_range_loop, reason = "vectors are numbers here; indexed loops unroll into registers")]
+
+use super::BLOCK_TOKENS;
+use crate::memory::region::Floats;
+use crate::simd::math;
+use crate::simd::vector::{LANES, Lanes};
+use baton_backend::BackendError;
+
+/// Largest score, scaled, and sum of weights.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockSum {
+    max: f32,
+    sum: f32,
+}
+
+impl BlockSum {
+    pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// Of `R` rows of scores, which see more and more tokens: the largest that each sees, scaled. Rows take turns, as each would wait
+/// for its last step.
+#[inline(always)]
+pub(super) fn largest_scores<L: Lanes, const R: usize>(scores: &[f32], visible: [usize; R], scale: f32) -> [f32; R] {
+    check(scores, &visible);
+    let (scores, nothing) = (scores.as_ptr(), L::splat(f32::NEG_INFINITY));
+    let (mut largest, mut other) = ([nothing; R], [nothing; R]);
+    let pairs = visible[0] / (2 * LANES) * (2 * LANES);
+    let mut scaled = [0.0; R];
+    // SAFETY: whole vectors inside of the rows.
+    unsafe {
+        for token in (0..pairs).step_by(2 * LANES) {
+            for r in 0..R {
+                largest[r] = largest[r].max(L::load(scores.add(r * BLOCK_TOKENS + token)));
+                other[r] = other[r].max(L::load(scores.add(r * BLOCK_TOKENS + token + LANES)));
+            }
+        }
+        for r in 0..R {
+            for token in (pairs..visible[r]).step_by(LANES) {
+                let score = L::load(scores.add(r * BLOCK_TOKENS + token));
+                let is_whole = token + LANES <= visible[r];
+                let score = if is_whole { score } else { score.keep_first(visible[r] - token, nothing) };
+                largest[r] = largest[r].max(score);
+            }
+        }
+    }
+    for r in 0..R {
+        scaled[r] = largest[r].max(other[r]).largest() * scale;
+    }
+    scaled
+}
+
+#[inline(always)]
+fn check<const R: usize>(scores: &[f32], visible: &[usize; R]) {
+    assert!(scores.len() == R * BLOCK_TOKENS && visible[0] > 0 && visible[R - 1] <= BLOCK_TOKENS);
+    debug_assert!(visible.is_sorted());
+}
+
+/// Where weights go. No closure: those are not always inlined, and then know nothing of instruction sets.
+pub(super) trait WeightsTo {
+    /// Of 16 tokens of a row, whose scores, at `scores`, are not needed any more. Must be `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// There are such a row and such tokens.
+    unsafe fn put<L: Lanes>(&mut self, row: usize, token: usize, scores: *mut f32, weights: L);
+}
+
+/// Of `R` rows, which see more and more tokens, hands on 2^(scale · score - largest) of what each sees; lane i of a row sums the
+/// weights of its tokens i, i + 16, …. `N` vectors take turns: some of each row.
+#[inline(always)]
+pub(super) fn weigh_rows<L: Lanes, const R: usize, const N: usize>(
+    scores: &mut [f32],
+    visible: [usize; R],
+    (scale, largest): (f32, [f32; R]),
+    to: &mut impl WeightsTo,
+) -> [BlockSum; R] {
+    const { assert!(N >= R && N.is_multiple_of(R)) };
+    check(scores, &visible);
+    let (scores, scale, step) = (scores.as_mut_ptr(), L::splat(scale), N / R * LANES);
+    let (mut less, mut sums) = ([scale; R], [L::splat(0.0); R]);
+    for r in 0..R {
+        less[r] = L::splat(-largest[r]);
+    }
+    let whole = visible[0] / step * step;
+    // SAFETY: whole vectors inside of the rows.
+    unsafe {
+        for first in (0..whole).step_by(step) {
+            let mut weights = [scale; N];
+            for i in 0..N {
+                let at = i % R * BLOCK_TOKENS + first + i / R * LANES;
+                weights[i] = L::load(scores.add(at)).fma(scale, less[i % R]);
+            }
+            weights = math::exp2_of_negative(weights);
+            for i in 0..N {
+                let (r, token) = (i % R, first + i / R * LANES);
+                to.put(r, token, scores.add(r * BLOCK_TOKENS + token), weights[i]);
+                sums[r] = sums[r].add(weights[i]);
+            }
+        }
+        for token in (whole..visible[R - 1]).step_by(LANES) {
+            let mut weights = [scale; R];
+            for r in 0..R {
+                weights[r] = L::load(scores.add(r * BLOCK_TOKENS + token)).fma(scale, less[r]);
+            }
+            weights = math::exp2_of_negative(weights);
+            for r in 0..R {
+                if token >= visible[r] {
+                    continue;
+                }
+                let is_whole = token + LANES <= visible[r];
+                let seen = if is_whole { weights[r] } else { weights[r].keep_first(visible[r] - token, L::splat(0.0)) };
+                to.put(r, token, scores.add(r * BLOCK_TOKENS + token), seen);
+                sums[r] = sums[r].add(seen);
+            }
+        }
+    }
+    let mut of_rows = [BlockSum::EMPTY; R];
+    for r in 0..R {
+        of_rows[r] = BlockSum { max: largest[r], sum: sums[r].sum() };
+    }
+    of_rows
+}
+
+/// Blocks folded so far: value = Σ weights · v, all weights relative to the largest score.
+pub(super) struct Folded {
+    width: usize,
+    sums: Vec<BlockSum>,
+    values: Floats,
+}
+
+impl Folded {
+    pub(super) fn new(rows: usize, width: usize) -> Result<Self, BackendError> {
+        Ok(Self { width, sums: vec![BlockSum::EMPTY; rows], values: Floats::new(rows * width)? })
+    }
+
+    /// The first block of all rows; its values are taken away.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, sums: &[BlockSum], values: &mut Floats) {
+        self.sums[..sums.len()].copy_from_slice(sums);
+        std::mem::swap(&mut self.values, values);
+    }
+
+    /// The first block of one row.
+    pub(super) fn put(&mut self, row: usize, block: BlockSum, values: &[f32]) {
+        self.sums[row] = block;
+        self.values.as_mut_slice()[row * self.width..][..self.width].copy_from_slice(values);
+    }
+
+    /// Adds the row's next block with its weighted values.
+    #[inline(always)]
+    pub(super) fn fold<L: Lanes>(&mut self, row: usize, block: BlockSum, values: &[f32]) {
+        let old = self.sums[row];
+        let folded = &mut self.values.as_mut_slice()[row * self.width..][..self.width];
+        assert!(values.len() == self.width && self.width.is_multiple_of(LANES));
+        let max = if old.max > block.max { old.max } else { block.max };
+        let [keep, take] = math::exp2_of_negative([L::splat(old.max - max), L::splat(block.max - max)]);
+        let sum = L::splat(old.sum).fma(keep, L::splat(block.sum).mul(take));
+        self.sums[row] = BlockSum { max, sum: sum.to_array()[0] };
+        for i in (0..values.len()).step_by(LANES) {
+            // SAFETY: rows are whole vectors.
+            unsafe {
+                let old = L::load(folded.as_ptr().add(i));
+                let new = L::load(values.as_ptr().add(i)).mul(take);
+                old.fma(keep, new).store(folded.as_mut_ptr().add(i));
+            }
+        }
+    }
+
+    /// The row's result, but for a factor.
+    #[inline(always)]
+    pub(super) fn result(&self, row: usize) -> (&[f32], f32) {
+        (&self.values.as_slice()[row * self.width..][..self.width], 1.0 / self.sums[row].sum)
+    }
+}

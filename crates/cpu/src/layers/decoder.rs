@@ -1,0 +1,240 @@
+//! The forward pass of a step: all rows of all segments go through each layer together.
+
+mod append;
+mod gathered;
+mod head_norm;
+mod phases;
+mod step;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use baton_core::PageId;
+use baton_fabric::LayerCounter;
+use baton_model::DecoderSpec;
+
+use self::gathered::Gathered;
+pub use self::phases::Phase;
+pub(crate) use self::phases::PhaseClock;
+use self::step::Step;
+use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
+use super::rope::RopeTable;
+use crate::arithmetic::{Arithmetic, Waiting};
+use crate::batch::Batch;
+use crate::element::Element;
+use crate::gemm::OwnRows;
+use crate::memory::kv::{Evening, KvPool, KvShape};
+use crate::memory::shared::Shared;
+use crate::memory::workspace::Workspace;
+use crate::quant::CodeProducts;
+use crate::shards::Shards;
+use crate::simd::isa::Isa;
+use crate::storage::{TokenProducts, WeightForm};
+use crate::threads::team::{Member, Team};
+use crate::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
+use baton_backend::{BackendError, LayerHook};
+
+/// Takes rows of logits, on any member and in any order.
+pub(crate) trait LogitsSink: Sync {
+    /// `wanted` is the [number](crate::batch::Wanted::number) of a row; each comes once.
+    fn take(&self, wanted: usize, logits: &mut [f32], member: usize);
+}
+
+/// Who is told how far a step is.
+#[derive(Clone, Copy)]
+pub(crate) struct Watchers<'a> {
+    pub(crate) layers: Layers<'a>,
+    pub(crate) on_layer: Option<&'a LayerHook>,
+    pub(crate) clock: Option<&'a PhaseClock>,
+}
+
+/// What the layers of a forward pass count as.
+#[derive(Clone, Copy)]
+pub(crate) enum Layers<'a> {
+    /// Other rows of the step have yet to pass them.
+    NotFinal(&'a LayerCounter),
+    Final(&'a LayerCounter),
+}
+
+impl Layers<'_> {
+    fn count_one(self) {
+        match self {
+            Self::NotFinal(counter) => counter.other_progress(),
+            Self::Final(counter) => counter.layer_done(),
+        }
+    }
+}
+
+/// A model ready to run, whatever its weights and KV are stored as.
+pub(crate) trait Decode: Send {
+    /// Weights that are codes have these products, but for those of logits.
+    fn step(
+        &mut self,
+        batch: &Batch,
+        products: CodeProducts,
+        sink: &dyn LogitsSink,
+        watchers: Watchers<'_>,
+    ) -> Result<(), BackendError>;
+
+    fn team(&self) -> &Team;
+
+    /// Storage and order of sums, as they appear in a `numerics_id`.
+    fn numerics(&self, products: Option<TokenProducts>) -> String;
+
+    /// Those of the weights that are codes, if some are, where others would be as wanted.
+    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts>;
+
+    /// Memory of the weights that a phase of all layers reads.
+    fn weight_bytes(&self, phase: Phase) -> usize;
+
+    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
+
+    /// By shard: bytes of activations that the other shards have read.
+    fn gathered_bytes(&self) -> &[u64];
+
+    /// The residual stream after the last layer, of all rows of the last step.
+    fn hidden(&self, row: usize) -> &[f32];
+
+    /// Appends a page in canonical order.
+    fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
+}
+
+/// What pages hold says what weights are stored as.
+pub(crate) struct Decoder<K: BlockProducts> {
+    isa: Isa,
+    team: Team,
+    spec: DecoderSpec,
+    shards: Shards,
+    gathered: Gathered,
+    embedding: EmbeddingTable,
+    weights: DecoderWeights<K::Arithmetic>,
+    rope: RopeTable,
+    kv: KvPool<K>,
+    evening: Option<Evening>,
+    workspace: Workspace<K>,
+    attention: AttentionCut,
+}
+
+pub(crate) struct DecoderSizes {
+    pub(crate) pages: usize,
+    pub(crate) context: usize,
+    pub(crate) max_rows: usize,
+    pub(crate) weights: WeightForm,
+}
+
+impl<K: BlockProducts> Decoder<K> {
+    pub(crate) fn load(
+        source: &Arc<dyn Weights>,
+        isa: Isa,
+        shards: Shards,
+        mut team: Team,
+        sizes: &DecoderSizes,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, BackendError> {
+        let spec = source.spec().clone();
+        // One sequence of full length can be split.
+        let partial_slots = sizes.context.div_ceil(BLOCK_TOKENS);
+        let shape = KvShape { layers: spec.layers, pages: sizes.pages, heads: spec.kv_heads, head_dim: spec.head_dim };
+        Ok(Self {
+            isa,
+            embedding: EmbeddingTable::new(source)?,
+            weights: DecoderWeights::load(
+                &**source,
+                shards,
+                |bytes| sizes.weights.is_compact(bytes, isa),
+                &mut team,
+                progress,
+            )?,
+            rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
+            kv: KvPool::new(shape, shards.count)?,
+            evening: K::EVENED.then(|| Evening::of(&**source)).transpose()?,
+            workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
+            attention: AttentionCut::new(&shards, K::BLOCK_ROWS, partial_slots),
+            gathered: Gathered::new(&spec, &shards),
+            shards,
+            team,
+            spec,
+        })
+    }
+}
+
+impl<K: BlockProducts> Decode for Decoder<K> {
+    fn step(
+        &mut self,
+        batch: &Batch,
+        products: CodeProducts,
+        sink: &dyn LogitsSink,
+        watchers: Watchers<'_>,
+    ) -> Result<(), BackendError> {
+        let shard_members = self.team.size().div_ceil(self.shards.count);
+        let rows = OwnRows::of::<K::Arithmetic>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
+        self.attention.cut(batch, shard_members, &rows);
+        self.kv.memory().in_use(batch.pages.iter().map(|page| page.0 + 1).max().unwrap_or(0));
+        let (workspace, rows) = (&mut self.workspace, batch.rows.len());
+        let step = Step {
+            isa: self.isa,
+            members: self.team.size(),
+            shard_members,
+            spec: &self.spec,
+            shards: self.shards,
+            embedding: &self.embedding,
+            weights: &self.weights,
+            products,
+            rope: &self.rope,
+            kv: &self.kv,
+            evening: self.evening.as_ref(),
+            batch,
+            attention: &self.attention,
+            partials: workspace.partials.share(),
+            sink,
+            layers: watchers.layers,
+            on_layer: watchers.on_layer,
+            clock: watchers.clock,
+            widths: workspace.widths,
+            hidden: Shared::new(workspace.hidden.as_mut_slice()),
+            qkv: Shared::new(workspace.qkv.as_mut_slice()),
+            attended: Waiting::new(Shared::new(workspace.attended.as_mut_slice()), rows, workspace.widths.attended),
+            gated: Waiting::new(Shared::new(workspace.gated.as_mut_slice()), rows, workspace.widths.ffn),
+            logits: Shared::new(workspace.logits.as_mut_slice()),
+            logits_rows: workspace.logits_rows,
+            scratch: Shared::new(&mut workspace.scratch),
+        };
+        self.team.run(&|member: &Member<'_>| step.run(member))?;
+        self.gathered.count(batch.rows.len(), batch.wanted.len());
+        Ok(())
+    }
+
+    fn team(&self) -> &Team {
+        &self.team
+    }
+
+    fn numerics(&self, products: Option<TokenProducts>) -> String {
+        let products = products.map_or("", TokenProducts::in_numerics_id);
+        format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+    }
+
+    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts> {
+        self.weights.products(wanted)
+    }
+
+    fn weight_bytes(&self, phase: Phase) -> usize {
+        self.weights.bytes(phase)
+    }
+
+    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {
+        self.kv.memory()
+    }
+
+    fn gathered_bytes(&self) -> &[u64] {
+        self.gathered.bytes()
+    }
+
+    fn hidden(&self, row: usize) -> &[f32] {
+        &self.workspace.hidden.as_slice()[row * self.workspace.widths.hidden..][..self.spec.hidden]
+    }
+
+    fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>) {
+        // SAFETY: `&self`: no step runs.
+        unsafe { self.kv.export(page, layers, tokens, bytes) };
+    }
+}

@@ -1,0 +1,6 @@
+//! Where bytes live: regions of the kernel's memory, the buffers of a step, the pages of the KV cache.
+
+pub(crate) mod kv;
+pub(crate) mod region;
+pub(crate) mod shared;
+pub(crate) mod workspace;

@@ -1,0 +1,89 @@
+//! Buffers of a step, made once for the largest step there can be. Rows are padded to whole vectors; the padding is zero
+//! and stays zero, since padded weights are.
+
+use baton_model::DecoderSpec;
+
+use super::region::{Buffer, Floats};
+use crate::arithmetic::{Arithmetic, Packed};
+use crate::layers::attention::{AttentionScratch, BlockProducts, PartialBuffers};
+use crate::shards::Shards;
+use crate::simd::vector::padded;
+use baton_backend::BackendError;
+
+pub(crate) struct Workspace<K: BlockProducts> {
+    pub(crate) widths: Widths,
+    /// The residual stream.
+    pub(crate) hidden: Floats,
+    pub(crate) qkv: Floats,
+    pub(crate) attended: Buffer<<K::Arithmetic as Arithmetic>::Left>,
+    pub(crate) gated: Buffer<<K::Arithmetic as Arithmetic>::Left>,
+    /// Of one group of wanted rows.
+    pub(crate) logits: Floats,
+    pub(crate) logits_rows: usize,
+    pub(crate) partials: PartialBuffers,
+    /// One per member.
+    pub(crate) scratch: Vec<Scratch<K>>,
+}
+
+/// Buffers of one member.
+pub(crate) struct Scratch<K: BlockProducts> {
+    pub(crate) attention: AttentionScratch<K>,
+    pub(crate) packed: <K::Arithmetic as Arithmetic>::Packed,
+    /// One rotated head.
+    pub(crate) turned: Vec<f32>,
+}
+
+/// Columns of a row; where it is f32, its stride.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Widths {
+    pub(crate) hidden: usize,
+    /// Of one shard; rows hold those of all, one after the other.
+    pub(crate) shard_qkv: usize,
+    pub(crate) qkv: usize,
+    pub(crate) attended: usize,
+    pub(crate) ffn: usize,
+    pub(crate) vocab: usize,
+}
+
+/// Logits kept at once: enough rows for a decode batch, bounded for big vocabularies.
+const LOGITS_BYTES: usize = 32 << 20;
+const LOGITS_ROWS: usize = 64;
+
+impl<K: BlockProducts> Workspace<K> {
+    pub(crate) fn new(
+        spec: &DecoderSpec,
+        shards: &Shards,
+        max_rows: usize,
+        partial_blocks: usize,
+        members: usize,
+    ) -> Result<Self, BackendError> {
+        let shard_qkv = padded((shards.heads + 2 * shards.kv_heads) * shards.head_dim);
+        let widths = Widths {
+            hidden: padded(spec.hidden),
+            shard_qkv,
+            qkv: shards.count * shard_qkv,
+            attended: padded(spec.heads * spec.head_dim),
+            ffn: padded(spec.ffn),
+            vocab: padded(spec.vocab),
+        };
+        let max_depth = widths.hidden.max(widths.attended).max(widths.ffn);
+        let logits_rows = (LOGITS_BYTES / (widths.vocab * size_of::<f32>())).clamp(1, LOGITS_ROWS).min(max_rows.max(1));
+        Ok(Self {
+            widths,
+            hidden: Floats::new(max_rows * widths.hidden)?,
+            qkv: Floats::new(max_rows * widths.qkv)?,
+            attended: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.attended))?,
+            gated: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.ffn))?,
+            logits: Floats::new(logits_rows * widths.vocab)?,
+            logits_rows,
+            partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,
+            scratch: (0..members)
+                .map(|_| {
+                    let attention = AttentionScratch::new(spec.head_dim)?;
+                    let turned = vec![0.0; spec.head_dim];
+                    Ok(Scratch { attention, packed: Packed::new(max_rows, spec.hidden, max_depth)?, turned })
+                })
+                .collect::<Result<_, BackendError>>()?,
+        })
+    }
+}
