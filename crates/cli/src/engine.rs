@@ -37,8 +37,8 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     let name = args.name.clone();
     let mut announcer = Announcer { supervised: args.supervised, name, screen, percent: None };
     let engine = match (&args.mock, &args.model) {
-        (Some(mock), _) => mock::load(args, mock)?,
-        (None, Some(model)) => load(args, model, &mut announcer)?,
+        (Some(mock), _) => mock::load(args, &secret, mock)?,
+        (None, Some(model)) => load(args, &secret, model, &mut announcer)?,
         (None, None) => return Err(Failure::user("no model is named")),
     };
     // Sessions are a few sockets; the cores belong to the step loop.
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     served
 }
 
-fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
+fn load(args: &EngineArgs, secret: &Secret, model: &str, announcer: &mut Announcer) -> Result<EngineHandle, Failure> {
     let located = Located::find(model)?;
     announcer.progress(0.0, "opening the model");
     let model = Arc::new(located.model()?);
@@ -81,7 +81,7 @@ fn load(args: &EngineArgs, model: &str, announcer: &mut Announcer) -> Result<Eng
     if let Some(cpus) = &size.cpus {
         backend.pin(cpus.as_slice()).map_err(Failure::user)?;
     }
-    let fabric = fabric::open(args, None)?;
+    let fabric = fabric::open(args, secret, None)?;
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }
 

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use baton_engine::Fabric;
+use baton_protocol::Secret;
 
 use crate::failure::Failure;
 use crate::options::{EngineArgs, FabricMode};
 
-pub(crate) fn open(args: &EngineArgs, limit_bytes_per_s: Option<u64>) -> Result<Fabric, Failure> {
+pub(crate) fn open(args: &EngineArgs, secret: &Secret, limit_bytes_per_s: Option<u64>) -> Result<Fabric, Failure> {
     // Where routers reach this engine, other engines do too.
     let listener = TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?;
     let port = listener.local_addr().map_err(Failure::ours)?.port();
@@ -16,6 +17,7 @@ pub(crate) fn open(args: &EngineArgs, limit_bytes_per_s: Option<u64>) -> Result<
         listener,
         advertised: advertised.map(|address| SocketAddr::new(address, port)),
         shm: args.options.fabric.unwrap_or_default() == FabricMode::Auto,
+        secret: secret.clone(),
         limit_bytes_per_s,
     })
 }

@@ -9,6 +9,8 @@ use baton_mock::{
     Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
 };
 
+use baton_protocol::Secret;
+
 use crate::byte_size::ByteSize;
 use crate::deploy::open_model;
 use crate::fabric;
@@ -22,7 +24,7 @@ pub(crate) const NAME: &str = "mock";
 /// Two million tokens: more than any load that one machine makes.
 const KV_PAGES: usize = 1 << 16;
 
-pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failure> {
+pub(crate) fn load(args: &EngineArgs, secret: &Secret, mock: &str) -> Result<EngineHandle, Failure> {
     let config = parse(mock)?;
     let (model, vocabulary) = stand_in(args.model.as_deref(), &config)?;
     let options = &args.options;
@@ -33,7 +35,7 @@ pub(crate) fn load(args: &EngineArgs, mock: &str) -> Result<EngineHandle, Failur
         tp: options.tp.unwrap_or(1) as u32,
     };
     let backend = MockBackend::new(config, size, Arc::new(vocabulary)).map_err(Failure::user)?;
-    let fabric = fabric::open(args, backend.transfer_bytes_per_s())?;
+    let fabric = fabric::open(args, secret, backend.transfer_bytes_per_s())?;
     let config = EngineConfig {
         model,
         prefix_cache: options.enable_prefix_cache.unwrap_or(true),

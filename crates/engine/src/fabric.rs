@@ -9,13 +9,18 @@ use baton_backend::LayerHook;
 use baton_core::{
     EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
 };
-use baton_fabric::{Export, FabricCounters, FabricError, KvPool, KvTarget, Receiver, Sender, checksum};
+use baton_fabric::{
+    Export, FabricCounters, FabricError, FabricOptions, KvPool, KvTarget, Landed, PortKey, PortLimits, Receiver,
+    Sender, checksum,
+};
+use baton_protocol::Secret;
 use serde::{Deserialize, Serialize};
 
 use crate::handoff::{ExportId, Exported, HandOff, PageOffer};
 use crate::inbox::{Inbox, Message};
 
 const TOO_MANY_RETRY_MS: u32 = 1000;
+const KEY_PURPOSE: &str = "baton kv 1 deployment secret";
 
 /// How other engines reach this one's KV.
 pub struct Fabric {
@@ -24,6 +29,8 @@ pub struct Fabric {
     pub advertised: Option<SocketAddr>,
     /// Shared memory where both ends are on one host; without it everything goes by TCP.
     pub shm: bool,
+    /// Only engines that hold the same one hand KV over to each other.
+    pub secret: Secret,
     /// Outgoing KV is held to this pace.
     pub limit_bytes_per_s: Option<u64>,
 }
@@ -59,18 +66,19 @@ impl FabricHandOff {
     ) -> Result<Self, FabricError> {
         let counters = Arc::new(FabricCounters::default());
         let landed = Arc::clone(inbox);
-        let receiver = Receiver::start(
-            fabric.listener,
-            Arc::clone(pool),
-            numerics_id.to_owned(),
-            fabric.shm,
-            Arc::clone(&counters),
-            move |done| {
-                // Refused only when the loop has ended: nobody waits then.
-                let _ = landed.push(Message::Landed(ReservationId(done.reservation.id), done.times));
-            },
-        )?;
-        let sender = Sender::new(Arc::clone(pool), numerics_id.to_owned(), fabric.shm, Arc::clone(&counters))?;
+        let options = FabricOptions {
+            numerics_id: numerics_id.to_owned(),
+            shm_allowed: fabric.shm,
+            key: PortKey::new(fabric.secret.key_for(KEY_PURPOSE)),
+            limits: PortLimits::default(),
+        };
+        let tell = move |done: Landed| {
+            // Refused only when the loop has ended: nobody waits then.
+            let _ = landed.push(Message::Landed(ReservationId(done.reservation.id), done.times));
+        };
+        let receiver =
+            Receiver::start(fabric.listener, Arc::clone(pool), options.clone(), Arc::clone(&counters), tell)?;
+        let sender = Sender::new(Arc::clone(pool), options, Arc::clone(&counters))?;
         fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
         Ok(Self {
             pool: Arc::clone(pool),

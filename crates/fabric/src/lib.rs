@@ -9,6 +9,7 @@
 //! ```
 #![allow(unsafe_code, reason = "memory shared between processes lives here; each block states why it is sound")]
 
+mod auth;
 mod checksum;
 mod counters;
 mod error;
@@ -19,21 +20,26 @@ mod layers;
 mod layout;
 mod link;
 pub mod measure;
+mod options;
 mod pace;
 mod pool;
+mod port;
 mod receiver;
 mod region;
 mod sender;
 mod source;
 mod wire;
 
+pub use auth::PortKey;
 pub use checksum::{Checksum, checksum};
 pub use counters::FabricCounters;
 pub use error::FabricError;
 pub use layers::LayerCounter;
 pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
 pub use link::{Delivered, Outcome};
+pub use options::FabricOptions;
 pub use pool::{KvPool, Shard, ShardAddress};
+pub use port::PortLimits;
 pub use receiver::{Landed, Receiver};
 pub use region::{Region, RegionAddress, RemoteRegion};
 pub use sender::{Export, Sender};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufReader, IoSlice, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Jobs, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver as Jobs, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,10 +15,12 @@ use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::fence::{FenceMark, FenceTable, FenceView};
 use crate::inbox::lock;
+use crate::options::FabricOptions;
 use crate::pace::Pace;
 use crate::pool::KvPool;
+use crate::port::introduce;
 use crate::wire::{
-    Hello, Offer, ReservationKey, ToReceiver, ToSender, Transport, VERSION, host_identity, read_message, write_message,
+    Hello, Offer, ReservationKey, ToReceiver, ToSender, Transport, host_identity, read_message, write_message,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,7 +62,7 @@ pub(crate) struct Origin {
     pub(crate) pool: Arc<KvPool>,
     pub(crate) fences: Arc<FenceTable>,
     pub(crate) counters: Arc<FabricCounters>,
-    pub(crate) shm_allowed: bool,
+    pub(crate) options: FabricOptions,
     pub(crate) pace: Pace,
 }
 
@@ -82,7 +84,8 @@ impl Link {
         let link = Arc::new(Self { jobs, pending: Arc::default(), alive: Arc::new(AtomicBool::new(true)) });
         let (alive, pending, origin) = (link.alive.clone(), link.pending.clone(), origin.clone());
         spawn("kv-offer", move || {
-            let ended = connect(address, &origin).and_then(|(stream, transport, mut answers)| {
+            let ended = connect(address, &origin).and_then(|(stream, transport)| {
+                let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
                 let (alive, pending, hearing) = (alive.clone(), pending.clone(), origin.clone());
                 spawn("kv-answers", move || {
                     let ended = hear(&mut answers, &pending, &hearing);
@@ -129,23 +132,14 @@ fn describe(what: &str, ended: Result<(), impl std::fmt::Display>) -> String {
     ended.err().map_or_else(|| what.to_owned(), |error| format!("{what}: {error}"))
 }
 
-fn connect(address: SocketAddr, origin: &Origin) -> Result<(TcpStream, Transport, BufReader<TcpStream>), FabricError> {
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
+fn connect(address: SocketAddr, origin: &Origin) -> Result<(TcpStream, Transport), FabricError> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
     stream.set_nodelay(true).map_err(FabricError::Connect)?;
-    let hello = Hello {
-        version: VERSION,
-        shards: origin.pool.addresses(),
-        fences: origin.fences.address(),
-        host: host_identity(),
-        shm_allowed: origin.shm_allowed,
-    };
-    write_message(&mut stream, &ToReceiver::Hello(hello)).map_err(FabricError::Connect)?;
-    let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
-    match read_message(&mut answers).map_err(FabricError::Connect)? {
-        Some(ToSender::Welcome { transport }) => Ok((stream, transport, answers)),
-        Some(ToSender::Refused { reason }) => Err(FabricError::Refused(reason)),
-        other => Err(FabricError::Broken(format!("unexpected greeting {other:?}"))),
-    }
+    let FabricOptions { shm_allowed, ref key, ref limits, .. } = origin.options;
+    let (shards, fences) = (origin.pool.addresses(), origin.fences.address());
+    let hello = Hello { shards, fences, host: host_identity(), shm_allowed };
+    let transport = introduce(&stream, key, limits, &hello)?;
+    Ok((stream, transport))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricError> {
@@ -182,7 +176,7 @@ fn hear(
                     (waiting.on_outcome)(Ok(Delivered { verified_pages, damaged: waiting.damaged }));
                 }
             }
-            ToSender::Welcome { .. } | ToSender::Refused { .. } => {
+            ToSender::Challenge(_) | ToSender::Welcome { .. } | ToSender::Refused { .. } => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a second greeting"));
             }
         }
@@ -198,7 +192,16 @@ struct Offering {
 
 impl Offering {
     fn run(&mut self, queue: &Jobs<Job>) -> io::Result<()> {
-        for job in queue {
+        let keep_alive = self.origin.options.limits.keep_alive();
+        loop {
+            let job = match queue.recv_timeout(keep_alive) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => {
+                    write_message(&mut self.stream, &ToReceiver::Alive)?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
             match job {
                 Job::Offer { reservation, fence, layer, first_index, pages } => {
                     self.origin.pace.carry(pages.len() * self.origin.pool.block_bytes());
@@ -214,7 +217,6 @@ impl Offering {
                 }
             }
         }
-        Ok(())
     }
 
     fn sums(&self, layer: u32, pages: &[PageId]) -> Vec<u64> {

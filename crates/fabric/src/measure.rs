@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 
-use crate::{Delivered, FabricError, KvLayout, KvPool, PageOrder, Receiver, Sender, Transport};
+use crate::{
+    Delivered, FabricError, FabricOptions, KvLayout, KvPool, PageOrder, PortKey, PortLimits, Receiver, Sender,
+    Transport,
+};
 
 /// Two pools of a Llama with 1B parameters, and what moves the pages of one into the other. Every call moves all of them, so
 /// that no cache holds them.
@@ -103,8 +106,10 @@ struct Pair {
 impl Pair {
     fn new(from: &Arc<KvPool>, to: &Arc<KvPool>, shm: bool) -> Result<Self, FabricError> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
-        let receiver = Receiver::start(listener, to.clone(), "x".into(), shm, Arc::default(), |_| ())?;
-        Ok(Self { sender: Sender::new(from.clone(), "x".into(), shm, Arc::default())?, receiver })
+        let (numerics_id, key) = ("x".to_owned(), PortKey::new([0; 32]));
+        let options = FabricOptions { numerics_id, shm_allowed: shm, key, limits: PortLimits::default() };
+        let receiver = Receiver::start(listener, to.clone(), options.clone(), Arc::default(), |_| ())?;
+        Ok(Self { sender: Sender::new(from.clone(), options, Arc::default())?, receiver })
     }
 
     /// All pages, layer by layer in chunks, as a prefill would offer them.

@@ -4,22 +4,21 @@
 use std::io::{self, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 
+use crate::auth::random;
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::inbox::{Inbox, Inboxes, lock, verified_tokens};
+use crate::options::FabricOptions;
 use crate::pool::KvPool;
+use crate::port::{Admitted, accept_all, admit};
 use crate::source::{Block, BlockSource, ShmSource, TcpSource};
 use crate::wire::{
     Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, VERSION, host_identity, read_message, write_message,
 };
-
-/// Senders connected at once; one more is turned away.
-const MAX_SENDERS: usize = 256;
 
 /// Told once per hand-off, when its sender says that everything was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +34,6 @@ type OnLanded = Box<dyn Fn(Landed) + Send + Sync>;
 pub struct Receiver {
     shared: Arc<Shared>,
     address: SocketAddr,
-    numerics_id: String,
 }
 
 struct Shared {
@@ -43,8 +41,7 @@ struct Shared {
     inboxes: Inboxes,
     counters: Arc<FabricCounters>,
     on_landed: OnLanded,
-    shm_allowed: bool,
-    senders: AtomicUsize,
+    options: FabricOptions,
 }
 
 impl Receiver {
@@ -52,31 +49,29 @@ impl Receiver {
     pub fn start(
         listener: TcpListener,
         pool: Arc<KvPool>,
-        numerics_id: String,
-        shm_allowed: bool,
+        options: FabricOptions,
         counters: Arc<FabricCounters>,
         on_landed: impl Fn(Landed) + Send + Sync + 'static,
     ) -> Result<Self, FabricError> {
         let address = listener.local_addr().map_err(FabricError::Connect)?;
-        let shared = Arc::new(Shared {
-            pool,
-            inboxes: Inboxes::default(),
-            counters,
-            on_landed: Box::new(on_landed),
-            shm_allowed,
-            senders: AtomicUsize::new(0),
-        });
-        let accepting = shared.clone();
+        let (inboxes, on_landed) = (Inboxes::default(), Box::new(on_landed));
+        let shared = Arc::new(Shared { pool, inboxes, counters, on_landed, options });
+        let serving = shared.clone();
+        let serve = move |stream| {
+            if let Err(error) = serve_sender(stream, &serving) {
+                tracing::warn!(%error, "a KV sender's connection ended");
+            }
+        };
         std::thread::Builder::new()
             .name("kv-accept".to_owned())
-            .spawn(move || accept(&listener, &accepting))
+            .spawn(move || accept_all(|| listener.accept().map(|(stream, _)| stream), std::thread::sleep, serve))
             .map_err(FabricError::Connect)?;
-        Ok(Self { shared, address, numerics_id })
+        Ok(Self { shared, address })
     }
 
     /// From now on senders that know the returned target may fill these pages (positions `[begin, end)` of a sequence).
     pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
-        let reservation = ReservationKey { id, key: random_key().map_err(FabricError::Memory)? };
+        let reservation = ReservationKey { id, key: u64::from_le_bytes(random().map_err(FabricError::Memory)?) };
         let layout = self.shared.pool.layout().clone();
         let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers);
         self.shared.inboxes.insert(reservation, inbox, Instant::now());
@@ -85,7 +80,7 @@ impl Receiver {
             address: self.address,
             reservation,
             layout,
-            numerics_id: self.numerics_id.clone(),
+            numerics_id: self.shared.options.numerics_id.clone(),
             page_tokens: PAGE_TOKENS as u32,
             begin,
             end,
@@ -104,41 +99,28 @@ impl Receiver {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
-        if shared.senders.fetch_add(1, Ordering::AcqRel) >= MAX_SENDERS {
-            shared.senders.fetch_sub(1, Ordering::AcqRel);
-            continue;
-        }
-        let serving = shared.clone();
-        let spawned = std::thread::Builder::new().name("kv-receive".to_owned()).spawn(move || {
-            if let Err(error) = serve_sender(stream, &serving) {
-                tracing::warn!(%error, "a KV sender's connection ended");
-            }
-            serving.senders.fetch_sub(1, Ordering::AcqRel);
-        });
-        if spawned.is_err() {
-            shared.senders.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
+/// One sender, from its first byte to its last.
 fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let connection = Arc::new(stream.try_clone()?);
     let mut answers = stream.try_clone()?;
+    let greeted = admit(&stream, &shared.options.key, &shared.options.limits)?
+        .and_then(|Admitted { hello, proof }| Ok((source_of(&hello, shared)?, proof)));
+    let mut source = match greeted {
+        Ok((source, proof)) => {
+            write_message(&mut answers, &ToSender::Welcome { transport: source.transport(), proof })?;
+            source
+        }
+        Err(reason) => {
+            tracing::warn!(%reason, "refused a KV sender");
+            return write_message(&mut answers, &ToSender::Refused { reason });
+        }
+    };
     // Small: blocks are read past it.
     let mut input = BufReader::with_capacity(1 << 12, stream);
-    let Some(ToReceiver::Hello(hello)) = read_message(&mut input)? else { return Ok(()) };
-    let mut source = match greet(&hello, shared) {
-        Ok(source) => source,
-        Err(reason) => return write_message(&mut answers, &ToSender::Refused { reason }),
-    };
-    write_message(&mut answers, &ToSender::Welcome { transport: source.transport() })?;
     while let Some(message) = read_message(&mut input)? {
         let answer = match message {
-            ToReceiver::Hello(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a second hello")),
+            ToReceiver::Alive => continue,
             ToReceiver::Offer(offer) => {
                 let Taken { bytes, damaged } = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
                 ToSender::Taken { reservation: offer.reservation, bytes, damaged }
@@ -158,10 +140,7 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Shared memory where the sender's regions can be mapped, its connection otherwise.
-fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String> {
-    if hello.version != VERSION {
-        return Err(format!("this engine speaks KV protocol {VERSION}, the sender {}", hello.version));
-    }
+fn source_of(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String> {
     let ours = shared.pool.layout();
     if hello.shards.iter().any(|shard| shard.layout.kv != *ours) {
         return Err(format!("KV layouts differ: ours {ours:?}, the sender's {:?}", hello.shards.first()));
@@ -177,7 +156,7 @@ fn greet(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String>
     if covered != ours.kv_heads {
         return Err(format!("the sender offers {covered} KV heads of {}", ours.kv_heads));
     }
-    if hello.shm_allowed && shared.shm_allowed && hello.host == host_identity() {
+    if hello.shm_allowed && shared.options.shm_allowed && hello.host == host_identity() {
         match ShmSource::open(hello) {
             Ok(source) => return Ok(Box::new(source)),
             Err(error) => tracing::warn!(%error, "cannot map the sender's memory, falling back to tcp"),
@@ -241,12 +220,6 @@ fn take(
     FabricCounters::add(&shared.counters.bytes_received, taken.bytes);
     FabricCounters::add(&shared.counters.copy_us, started.elapsed().as_micros() as u64);
     Ok(taken)
-}
-
-fn random_key() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 #[cfg(test)]

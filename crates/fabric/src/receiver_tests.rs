@@ -7,6 +7,8 @@ use super::*;
 use crate::checksum::checksum;
 use crate::fence::{FenceMark, FenceTable};
 use crate::layout::{KvLayout, PageOrder};
+use crate::port::introduce;
+use crate::{PortKey, PortLimits};
 
 struct Rig {
     from: KvPool,
@@ -22,20 +24,20 @@ fn rig(shm_allowed: bool) -> Rig {
     let (fences, counters) = (FenceTable::new().unwrap(), Arc::<FabricCounters>::default());
     let (tell, _landed) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let receiver = Receiver::start(listener, Arc::new(to), "n".into(), true, counters.clone(), move |landed| {
+    let options = FabricOptions {
+        numerics_id: "n".to_owned(),
+        shm_allowed: true,
+        key: PortKey::new([7; 32]),
+        limits: PortLimits::default(),
+    };
+    let (key, limits) = (options.key.clone(), options.limits);
+    let receiver = Receiver::start(listener, Arc::new(to), options, counters.clone(), move |landed| {
         tell.send(landed).unwrap_or(());
     })
     .unwrap();
-    let mut wire = TcpStream::connect(receiver.address).unwrap();
-    let hello = Hello {
-        version: VERSION,
-        shards: from.addresses(),
-        fences: fences.address(),
-        host: host_identity(),
-        shm_allowed,
-    };
-    write_message(&mut wire, &ToReceiver::Hello(hello)).unwrap();
-    assert!(matches!(read_message(&mut wire).unwrap(), Some(ToSender::Welcome { .. })));
+    let wire = TcpStream::connect(receiver.address).unwrap();
+    let hello = Hello { shards: from.addresses(), fences: fences.address(), host: host_identity(), shm_allowed };
+    introduce(&wire, &key, &limits, &hello).unwrap();
     Rig { from, fences, receiver, counters, wire }
 }
 

@@ -12,26 +12,21 @@ use crate::error::FabricError;
 use crate::fence::{Fence, FenceTable};
 use crate::inbox::lock;
 use crate::link::{Job, Link, Origin, Outcome, Pending};
+use crate::options::FabricOptions;
 use crate::pace::Pace;
 use crate::pool::KvPool;
 use crate::wire::{KvTarget, VERSION};
 
 pub struct Sender {
     origin: Arc<Origin>,
-    numerics_id: String,
     links: Mutex<BTreeMap<SocketAddr, Arc<Link>>>,
 }
 
 impl Sender {
-    pub fn new(
-        pool: Arc<KvPool>,
-        numerics_id: String,
-        shm_allowed: bool,
-        counters: Arc<FabricCounters>,
-    ) -> Result<Self, FabricError> {
+    pub fn new(pool: Arc<KvPool>, options: FabricOptions, counters: Arc<FabricCounters>) -> Result<Self, FabricError> {
         let fences = FenceTable::new().map_err(FabricError::Memory)?;
-        let origin = Arc::new(Origin { pool, fences, counters, shm_allowed, pace: Pace::default() });
-        Ok(Self { origin, numerics_id, links: Mutex::default() })
+        let origin = Arc::new(Origin { pool, fences, counters, options, pace: Pace::default() });
+        Ok(Self { origin, links: Mutex::default() })
     }
 
     /// From now on offers leave no faster than this, over all links together: a stand-in for a slower network.
@@ -63,8 +58,9 @@ impl Sender {
         if target.version != VERSION {
             return differs("KV protocol version", &VERSION, &target.version);
         }
-        if target.numerics_id != self.numerics_id {
-            return differs("numerics id", &self.numerics_id, &target.numerics_id);
+        let numerics_id = &self.origin.options.numerics_id;
+        if target.numerics_id != *numerics_id {
+            return differs("numerics id", numerics_id, &target.numerics_id);
         }
         if target.layout != *ours || target.page_tokens != PAGE_TOKENS as u32 {
             return differs("KV layout", ours, &target.layout);

@@ -7,12 +7,13 @@ use baton_core::{PageId, PromptTimes};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::{Nonce, Proof};
 use crate::fence::FenceMark;
 use crate::layout::KvLayout;
 use crate::pool::ShardAddress;
 use crate::region::RegionAddress;
 
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// An offer of a whole context of tiny pages stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
@@ -44,25 +45,41 @@ pub enum Transport {
     Tcp,
 }
 
+/// The receiver speaks first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Challenge {
+    pub(crate) nonce: Nonce,
+}
+
+/// A sender's first message: that it holds the deployment's secret.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Open {
+    pub(crate) version: u32,
+    pub(crate) nonce: Nonce,
+    pub(crate) proof: Proof,
+}
+
+/// A sender's second message: where its KV lies.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) shards: Vec<ShardAddress>,
+    pub(crate) fences: RegionAddress,
+    /// Same machine, same boot: only then can a region address mean anything.
+    pub(crate) host: String,
+    pub(crate) shm_allowed: bool,
+}
+
+/// All that follows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToReceiver {
-    Hello(Hello),
     Offer(Offer),
     /// All offers of this reservation were made.
     Finish {
         reservation: ReservationKey,
         times: PromptTimes,
     },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    pub(crate) version: u32,
-    pub(crate) shards: Vec<ShardAddress>,
-    pub(crate) fences: RegionAddress,
-    /// Same machine, same boot: only then can a region address mean anything.
-    pub(crate) host: String,
-    pub(crate) shm_allowed: bool,
+    /// There is nothing to send just now.
+    Alive,
 }
 
 /// One layer of consecutive pages of a sequence.
@@ -81,8 +98,10 @@ pub(crate) struct Offer {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToSender {
+    Challenge(Challenge),
     Welcome {
         transport: Transport,
+        proof: Proof,
     },
     Refused {
         reason: String,
@@ -109,6 +128,10 @@ pub(crate) fn write_message(out: &mut impl Write, message: &impl Serialize) -> i
 
 /// `None` at the end of the connection.
 pub(crate) fn read_message<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>> {
+    read_bounded(input, MAX_MESSAGE_BYTES)
+}
+
+pub(crate) fn read_bounded<T: DeserializeOwned>(input: &mut impl Read, max_bytes: usize) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match input.read_exact(&mut length) {
         Ok(()) => {}
@@ -116,7 +139,7 @@ pub(crate) fn read_message<T: DeserializeOwned>(input: &mut impl Read) -> io::Re
         Err(error) => return Err(error),
     }
     let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_MESSAGE_BYTES {
+    if length > max_bytes {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("message of {length} bytes")));
     }
     let mut body = vec![0; length];

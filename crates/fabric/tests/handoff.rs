@@ -9,7 +9,10 @@ use std::sync::mpsc::{Receiver as Channel, channel};
 use std::time::Duration;
 
 use baton_core::{PageId, PromptTimes};
-use baton_fabric::{Delivered, FabricCounters, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, Receiver, Sender};
+use baton_fabric::{
+    Delivered, FabricCounters, FabricOptions, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, PortKey, PortLimits,
+    Receiver, Sender,
+};
 
 const LAYERS: u32 = 3;
 const HEADS: u32 = 4;
@@ -71,15 +74,19 @@ struct Pair {
     landed: Channel<Landed>,
 }
 
+fn options(shm_allowed: bool) -> FabricOptions {
+    let (key, limits) = (PortKey::new([7; 32]), PortLimits::default());
+    FabricOptions { numerics_id: "n".to_owned(), shm_allowed, key, limits }
+}
+
 fn pair(from_shards: u32, to_shards: u32, shm: bool) -> Pair {
     let (from, to) = (side(from_shards), side(to_shards));
     let (tell, landed) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let receiver = Receiver::start(listener, to.pool.clone(), "n".into(), true, to.counters.clone(), move |l| {
-        tell.send(l).unwrap()
-    })
-    .unwrap();
-    let sender = Sender::new(from.pool.clone(), "n".into(), shm, from.counters.clone()).unwrap();
+    let receiver =
+        Receiver::start(listener, to.pool.clone(), options(true), to.counters.clone(), move |l| tell.send(l).unwrap())
+            .unwrap();
+    let sender = Sender::new(from.pool.clone(), options(shm), from.counters.clone()).unwrap();
     Pair { from, to, sender, receiver, landed }
 }
 

@@ -11,7 +11,7 @@ use baton_core::{
 use baton_cpu::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
-use baton_protocol::{Engine, TokenStream};
+use baton_protocol::{Engine, Secret, TokenStream};
 
 type Loaded = LazyLock<Arc<Model>>;
 
@@ -34,6 +34,7 @@ pub(crate) struct Setup {
     pub(crate) threads: usize,
     pub(crate) tp: usize,
     pub(crate) shm: bool,
+    pub(crate) secret: &'static str,
     /// How fast KV leaves, in bytes per second.
     pub(crate) line: Option<u64>,
     pub(crate) pages: usize,
@@ -50,6 +51,7 @@ pub(crate) const PLAIN: Setup = Setup {
     threads: 1,
     tp: 1,
     shm: true,
+    secret: "s3cret",
     line: None,
     pages: 300,
     step_tokens: 512,
@@ -93,7 +95,8 @@ impl Setup {
             delivery_timeout: NEVER,
             ..EngineConfig::default()
         };
-        let fabric = Fabric { listener, advertised, shm: self.shm, limit_bytes_per_s: self.line };
+        let secret = Secret::new(self.secret);
+        let fabric = Fabric { listener, advertised, shm: self.shm, secret, limit_bytes_per_s: self.line };
         let handle = EngineHandle::spawn(Box::new(backend), config, Some(fabric)).unwrap();
         Node { engine: LocalEngine::new(handle.clone()), handle }
     }

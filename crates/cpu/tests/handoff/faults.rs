@@ -103,6 +103,20 @@ async fn a_prefill_engine_that_ends_in_the_middle() {
 }
 
 #[tokio::test]
+async fn engines_of_another_deployment_get_nothing() {
+    let (stranger, decode) = (Setup { secret: "another", ..PLAIN }.start(), PLAIN.start());
+    let request = request(1, 14, 100);
+    let expected = alone(&stranger, &request).await;
+    let reservation = decode.engine.prep_recv(&request, 99).await.unwrap();
+    let error = stranger.engine.remote_send(&request, &reservation, TokenRange::up_to(99)).await.unwrap_err();
+    assert!(error.message.contains("the receiver refused: wrong secret"), "{error}");
+    drop(reservation);
+    assert!(alone(&decode, &request).await == expected);
+    assert_eq!(decode.counters().kv_bytes_received, 0);
+    decode.check_all_given_back().await;
+}
+
+#[tokio::test]
 async fn what_does_not_fit_together_is_refused_with_both_sides_named() {
     let decode = PLAIN.start();
     let request = request(1, 12, 100);

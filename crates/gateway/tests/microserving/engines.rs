@@ -88,7 +88,8 @@ impl Setup {
         let config =
             EngineConfig { landing_timeout: self.landing_timeout, delivery_timeout: NEVER, ..EngineConfig::default() };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let fabric = Fabric { listener, advertised: None, shm: true, limit_bytes_per_s: None };
+        let fabric =
+            Fabric { listener, advertised: None, shm: true, secret: self.secret.clone(), limit_bytes_per_s: None };
         let handle = EngineHandle::spawn(Box::new(backend), config, Some(fabric)).unwrap();
         let tokenizer = self.tokenizer;
         let face = EngineFace {

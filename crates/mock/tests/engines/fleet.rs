@@ -8,7 +8,7 @@ use baton_core::{
 };
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_mock::{MockBackend, MockSize, Vocabulary};
-use baton_protocol::{Engine, TokenStream};
+use baton_protocol::{Engine, Secret, TokenStream};
 
 pub(crate) const VOCAB: u32 = 500;
 
@@ -31,6 +31,7 @@ pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),
         advertised: None,
         shm: true,
+        secret: Secret::none(),
         limit_bytes_per_s: backend.transfer_bytes_per_s(),
     };
     let handle = EngineHandle::spawn(Box::new(backend), EngineConfig::default(), Some(fabric)).unwrap();
