@@ -13,6 +13,8 @@ use crate::sizing::{EngineSize, Machine};
 pub(crate) const DEFAULT_PORT: u16 = 8000;
 const DEFAULT_DRAIN_S: u64 = 30;
 const DEFAULT_CONNECT_S: u64 = 30;
+const DEFAULT_HANG_S: u64 = 3;
+const LONGEST_HANG_S: u64 = 24 * 60 * 60;
 
 /// Gateway and router.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct RouterConfig {
     pub(crate) listen: Endpoint,
     pub(crate) pd_balance_factor: f64,
     pub(crate) connect_timeout: Duration,
+    pub(crate) hang_timeout: Duration,
     pub(crate) drain_timeout: Duration,
 }
 
@@ -31,6 +34,10 @@ impl RouterConfig {
                 "--pd-balance-factor must be at least 0 and below 1, not {pd_balance_factor}"
             )));
         }
+        let hang_s = options.hang_timeout.unwrap_or(DEFAULT_HANG_S);
+        if !(1..=LONGEST_HANG_S).contains(&hang_s) {
+            return Err(Failure::user(format!("--hang-timeout must be between 1 and {LONGEST_HANG_S}")));
+        }
         Ok(Self {
             listen: Endpoint {
                 host: options.router_host.unwrap_or_else(Host::localhost),
@@ -38,6 +45,7 @@ impl RouterConfig {
             },
             pd_balance_factor,
             connect_timeout: Duration::from_secs(options.connect_timeout.unwrap_or(DEFAULT_CONNECT_S)),
+            hang_timeout: Duration::from_secs(hang_s),
             drain_timeout: Duration::from_secs(options.drain_timeout.unwrap_or(DEFAULT_DRAIN_S)),
         })
     }

@@ -33,6 +33,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         secret,
         silence: ENGINE_SILENCE,
         patience: config.connect_timeout,
+        hang_timeout: config.hang_timeout,
         // A router must be able to start while an engine is down.
         may_be_missing: true,
     };

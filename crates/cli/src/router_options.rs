@@ -30,6 +30,10 @@ pub(crate) struct RouterOptions {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) connect_timeout: Option<u64>,
 
+    /// How long an engine may show no sign of life before its requests go on elsewhere; after twice that it is restarted [default: 3]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) hang_timeout: Option<u64>,
+
     /// After Ctrl-C or SIGTERM, how long open requests may take to finish [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) drain_timeout: Option<u64>,
@@ -83,6 +87,7 @@ impl RouterOptions {
             router_mode: self.router_mode.or(other.router_mode),
             pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
             connect_timeout: self.connect_timeout.or(other.connect_timeout),
+            hang_timeout: self.hang_timeout.or(other.hang_timeout),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
         }
     }

@@ -73,6 +73,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         secret,
         silence: ENGINE_SILENCE,
         patience: config.connect_timeout,
+        hang_timeout: config.hang_timeout,
         may_be_missing: false,
     };
     let answers = ask(&plan, &screen).await.map_err(launch_failure)?;

@@ -1,20 +1,22 @@
 //! How the rest of the process reaches the step loop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use baton_backend::Backend;
 use baton_core::{EngineInfo, EngineReport, ServeError};
+use baton_fabric::LayerCounter;
 use baton_kv::Discrepancy;
-use baton_protocol::{Command, SessionHost, SessionId, StepReply};
+use baton_protocol::{Command, Heartbeat, SessionHost, SessionId, StepReply};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::fabric::{Fabric, FabricHandOff};
 use crate::handoff::{HandOff, NoHandOff};
+use crate::heartbeat::ProgressWatch;
 use crate::inbox::{Inbox, Message, Refused};
 use crate::outbox::Outbox;
 use crate::scheduler::Scheduler;
@@ -34,6 +36,9 @@ struct Shared {
     report: watch::Receiver<EngineReport>,
     ended: watch::Receiver<Option<EngineEnd>>,
     next_session: AtomicU64,
+    started: Instant,
+    layers_done: LayerCounter,
+    progress: Mutex<ProgressWatch>,
 }
 
 type EngineEnd = Result<(), EngineError>;
@@ -50,6 +55,7 @@ impl EngineHandle {
         let info = info(&*backend, &scheduler, config);
         let (report, report_reader) = watch::channel(EngineReport::default());
         let (ended, ended_reader) = watch::channel(None);
+        let layers_done = backend.layers_done();
         let stepper = Stepper::new(backend, scheduler);
         let step_loop = StepLoop { stepper, started, inbox: Arc::clone(&inbox), report };
         let end = AnnounceEnd { inbox: Arc::clone(&inbox), ended, how: Err(EngineError::Panicked) };
@@ -60,8 +66,16 @@ impl EngineHandle {
                 end.how = step_loop.run();
             })
             .map_err(|error| EngineError::Thread(Arc::new(error)))?;
-        let next_session = AtomicU64::new(0);
-        Ok(Self(Arc::new(Shared { info, inbox, report: report_reader, ended: ended_reader, next_session })))
+        Ok(Self(Arc::new(Shared {
+            info,
+            inbox,
+            report: report_reader,
+            ended: ended_reader,
+            next_session: AtomicU64::new(0),
+            started,
+            layers_done,
+            progress: Mutex::default(),
+        })))
     }
 
     pub fn info(&self) -> &EngineInfo {
@@ -71,6 +85,14 @@ impl EngineHandle {
     /// As of the last step.
     pub fn report(&self) -> EngineReport {
         self.0.report.borrow().clone()
+    }
+
+    /// To be asked for at every [`HEARTBEAT_INTERVAL`](baton_protocol::HEARTBEAT_INTERVAL). Does not wait for the step loop.
+    pub fn heartbeat(&self) -> Heartbeat {
+        let (working, turns) = self.0.inbox.reader();
+        let progress = self.0.layers_done.progress() + turns;
+        let mut watch = self.0.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        watch.look(self.0.started.elapsed(), working, progress)
     }
 
     pub fn is_alive(&self) -> bool {
@@ -136,6 +158,10 @@ impl SessionHost for EngineHandle {
 
     fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError> {
         Self::send(self, session, command)
+    }
+
+    fn heartbeat(&self) -> Heartbeat {
+        Self::heartbeat(self)
     }
 
     fn close(&self, session: SessionId) {

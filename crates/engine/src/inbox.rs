@@ -1,6 +1,7 @@
 //! The queue in front of the step loop. Many write, one reads; the reader sleeps while there is nothing to do.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,10 @@ pub(crate) enum Refused {
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// How often its reader has come back.
+    turns: AtomicU64,
+    /// Its reader has nothing to do.
+    waited_at: AtomicBool,
 }
 
 #[derive(Default)]
@@ -75,13 +80,21 @@ impl Inbox {
 
     /// Moves all messages to the end of `messages`. Waits for one, but no longer than `patience`.
     pub(crate) fn take(&self, messages: &mut Vec<Message>, patience: Duration) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         let mut queue = self.lock();
         if !patience.is_zero() {
+            self.waited_at.store(true, Ordering::Relaxed);
             let waited = self.arrived.wait_timeout_while(queue, patience, |queue| queue.messages.is_empty());
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.waited_at.store(false, Ordering::Relaxed);
         }
         queue.opening = 0;
         messages.extend(queue.messages.drain(..));
+    }
+
+    /// Whether its reader is awake, and so has to come back, and how often it has.
+    pub(crate) fn reader(&self) -> (bool, u64) {
+        (!self.waited_at.load(Ordering::Relaxed), self.turns.load(Ordering::Relaxed))
     }
 
     /// Nobody will read any more.

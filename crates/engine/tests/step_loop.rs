@@ -168,6 +168,33 @@ async fn an_idle_engine_does_nothing() {
 }
 
 #[tokio::test]
+async fn heartbeats_say_whether_there_is_work_and_whether_it_moves() {
+    let model = FakeModel::new(fake::spec(4000, 16, CONTEXT));
+    let kv = model.kv();
+    let handle = start(model);
+    let engine = LocalEngine::new(handle.clone());
+    eventually("it has nothing to do", || !handle.heartbeat().working).await;
+    let mut endless = engine.start_generate(request(1, 5, 1, 90_000), None).await.unwrap();
+    endless.next().await.unwrap();
+    let before = handle.heartbeat().progress;
+    eventually("its work moves", || handle.heartbeat().progress > before).await;
+    let stuck = {
+        // No step ends while its KV is held.
+        let _held = kv.lock().unwrap();
+        let pause = || std::thread::sleep(Duration::from_millis(50));
+        pause();
+        let stuck = handle.heartbeat();
+        (0..4).for_each(|_| pause());
+        assert_eq!(handle.heartbeat().progress, stuck.progress);
+        assert!(stuck.working && handle.heartbeat().working);
+        stuck.progress
+    };
+    eventually("its work moves again", || handle.heartbeat().progress > stuck).await;
+    drop(endless);
+    eventually("it has nothing to do again", || !handle.heartbeat().working).await;
+}
+
+#[tokio::test]
 async fn draining_finishes_what_runs_and_refuses_what_is_new() {
     let model = FakeModel::new(fake::spec(400, 16, CONTEXT));
     let kv = model.kv();

@@ -78,6 +78,13 @@ impl EngineChild {
         status
     }
 
+    /// Without asking: it may be stopped, and hear nothing.
+    pub(crate) async fn kill(&mut self) -> io::Result<()> {
+        self.process.kill().await?;
+        let _ = timeout(STOP_TIMEOUT, &mut self.log).await;
+        Ok(())
+    }
+
     pub(crate) fn log_tail(&self) -> Tail {
         self.tail.lines()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_protocol::Secret;
-use baton_router::{Fleet, Role};
+use baton_router::{Fleet, HeartbeatMonitor, Role, TokioRuntime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -27,6 +27,9 @@ pub struct LaunchPlan {
     pub silence: Duration,
     /// Longest an engine that is not ours is looked for.
     pub patience: Duration,
+    /// An engine that shows no sign of life for this long gets no more requests; one that we started and that shows none for
+    /// twice as long is killed, and started again.
+    pub hang_timeout: Duration,
     /// Engines that cannot be reached may come later, as long as one is there.
     pub may_be_missing: bool,
 }
@@ -60,6 +63,8 @@ impl LaunchPlan {
 /// Engines that run and are kept running, or connected to. Dropping it kills those that were spawned.
 pub struct Deployment {
     supervisors: JoinSet<()>,
+    /// Ends with the deployment only.
+    _monitor: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -72,6 +77,7 @@ pub async fn launch(
     screen: Screen,
 ) -> Result<Deployment, LaunchError> {
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
+    let monitor = HeartbeatMonitor::new(Arc::clone(&fleet), plan.hang_timeout);
     let (plan, identity) = (Arc::new(plan), Arc::new(identity));
     // Who was asked and did not answer has been waited for.
     let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
@@ -107,7 +113,9 @@ pub async fn launch(
         }
         supervisors.spawn(supervise(seat, engine, stop.subscribe()));
     }
-    Ok(Deployment { supervisors, stop })
+    let mut monitors = JoinSet::new();
+    monitors.spawn(async move { monitor.run(&TokioRuntime::default()).await });
+    Ok(Deployment { supervisors, _monitor: monitors, stop })
 }
 
 impl Deployment {

@@ -40,7 +40,7 @@ async fn keep_running(seat: &EngineSeat, engine: &mut Option<RunningEngine>) {
     loop {
         let born = Instant::now();
         if let Some(running) = engine {
-            let how = gone(running).await;
+            let how = gone(seat, running).await;
             told = None;
             seat.screen.log(seat.name(), &format!("engine {how}"));
         }
@@ -80,9 +80,9 @@ async fn restart(seat: &EngineSeat) -> Result<RunningEngine, LaunchError> {
 }
 
 /// Waits for the engine's end and says how it came.
-async fn gone(engine: &mut RunningEngine) -> String {
+async fn gone(seat: &EngineSeat, engine: &mut RunningEngine) -> String {
     match &mut engine.child {
-        Some(child) => died(child, &engine.session).await,
+        Some(child) => died(seat, child, &engine.session).await,
         None => {
             engine.session.closed().await;
             "closed its session".into()
@@ -90,12 +90,19 @@ async fn gone(engine: &mut RunningEngine) -> String {
     }
 }
 
-/// One that breaks its session but lives on is ended.
-async fn died(child: &mut EngineChild, session: &SessionClient) -> String {
+/// One that breaks its session but lives on is ended, and so is one that shows no sign of life.
+async fn died(seat: &EngineSeat, child: &mut EngineChild, session: &SessionClient) -> String {
     tokio::select! {
         biased;
         _ = child.exited() => {}
         () = session.closed() => {}
+        () = seat.fleet.lost(seat.id) => {
+            let waited_s = 2.0 * seat.plan.hang_timeout.as_secs_f32();
+            return match child.kill().await {
+                Ok(()) => format!("showed no sign of life for {waited_s} s, and was killed"),
+                Err(error) => format!("shows no sign of life, and cannot be killed: {error}"),
+            };
+        }
     }
     let alone = timeout(EXIT_GRACE, child.exited()).await.is_ok();
     match child.end().await {

@@ -32,6 +32,7 @@ fn plan(program: &str, engines: Vec<EnginePlan>) -> LaunchPlan {
         secret: Secret::new("s"),
         silence: PATIENCE,
         patience: Duration::from_secs(1),
+        hang_timeout: Duration::from_secs(3),
         may_be_missing: false,
     }
 }

@@ -13,14 +13,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::error::SessionError;
-use crate::frame::{FrameLimits, read_frame};
+use crate::frame::{FrameLimits, Kind, read_frame};
 use crate::handshake::introduce;
 use crate::keepalive::notice_death;
 use crate::message::Message;
 use crate::open_requests::OpenRequests;
 use crate::outbox::write_queue;
 use crate::secret::Secret;
-use crate::{Caller, Command, CommandSink, Destination, Engine, Reservation, Sent, StepReply, TokenStream};
+use crate::{
+    Caller, Command, CommandSink, Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent, StepReply, TokenStream,
+};
 
 /// Dropping it closes the connection, and with it every request that is still open.
 pub struct SessionClient {
@@ -56,6 +58,10 @@ impl Engine for SessionClient {
 
     fn report(&self) -> EngineReport {
         self.open.report()
+    }
+
+    fn heartbeats(&self) -> Option<Heartbeats> {
+        Some(self.open.heartbeats())
     }
 
     fn is_alive(&self) -> bool {
@@ -102,7 +108,7 @@ async fn run(stream: TcpStream, queue: mpsc::UnboundedReceiver<Command>, open: A
     let ended = tokio::select! {
         biased;
         ended = read_replies(input, &open) => ended,
-        ended = write_queue(queue, output, Command::encode) => ended,
+        ended = write_queue(queue, output, Command::encode, None) => ended,
     };
     open.end();
     match ended {
@@ -114,7 +120,10 @@ async fn run(stream: TcpStream, queue: mpsc::UnboundedReceiver<Command>, open: A
 async fn read_replies(input: OwnedReadHalf, open: &OpenRequests) -> Result<(), SessionError> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     while let Some(frame) = read_frame(&mut input, FrameLimits::SESSION).await? {
-        open.deliver(StepReply::decode(frame)?);
+        match frame.kind {
+            Kind::Heartbeat => open.receive(Heartbeat::decode(frame)?),
+            _ => open.deliver(StepReply::decode(frame)?),
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
 use futures_util::future::BoxFuture;
 
-use crate::{Destination, Reservation, Sent, TokenStream};
+use crate::{Destination, Heartbeats, Reservation, Sent, TokenStream};
 
 /// Three calls, from which a router composes any way of serving a request:
 ///
@@ -22,6 +22,11 @@ pub trait Engine: Send + Sync {
 
     /// The newest report this side has seen.
     fn report(&self) -> EngineReport;
+
+    /// `None`: it has none, as in this very process, and is never held for hung.
+    fn heartbeats(&self) -> Option<Heartbeats> {
+        None
+    }
 
     /// `false` once the engine is known to be gone: it never comes back under this handle.
     fn is_alive(&self) -> bool;

@@ -3,7 +3,7 @@
 use baton_core::{EngineInfo, ServeError};
 use tokio::sync::mpsc;
 
-use crate::{Command, StepReply};
+use crate::{Command, Heartbeat, StepReply};
 
 /// One router's connection, as the engine behind it knows it. Never reused within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +18,9 @@ pub trait SessionHost: Send + Sync + 'static {
 
     /// A refusal ends the command's request; the session goes on.
     fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError>;
+
+    /// How it is now. Asked for by a task of the session, so it must not wait for the step loop.
+    fn heartbeat(&self) -> Heartbeat;
 
     /// Aborts all that belonged to the session.
     fn close(&self, session: SessionId);

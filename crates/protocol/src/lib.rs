@@ -1,9 +1,9 @@
 //! How routers talk to engines. Commands arrive from a router; step replies with token events leave for it.
 //!
 //! [`Engine`] is the seam. [`SessionClient`] is an engine at the other end of a TCP connection, [`serve_sessions`] the
-//! listening side of it: one connection per router and engine, all requests on it, one frame per step. The end of the
-//! connection is the end of its requests, on both sides. A [`HostedEngine`] is one in this process, for callers without a
-//! session.
+//! listening side of it: one connection per router and engine, all requests on it, one frame per step, and a [`Heartbeat`]
+//! at regular times. The end of the connection is the end of its requests, on both sides. A [`HostedEngine`] is one in this
+//! process, for callers without a session.
 
 mod caller;
 mod client;
@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod frame;
 mod handshake;
+mod heartbeat;
 mod host;
 mod hosted;
 mod keepalive;
@@ -29,6 +30,7 @@ pub use command::{Command, PrepRecv, RemoteSend, StepReply};
 pub use engine::Engine;
 pub use error::{FrameError, SessionError};
 pub use frame::FIRST_BYTE;
+pub use heartbeat::{HEARTBEAT_INTERVAL, Heartbeat, Heartbeats};
 pub use host::{SessionHost, SessionId};
 pub use hosted::HostedEngine;
 pub use open_requests::OpenRequests;

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use baton_core::{Attempt, Choice, EngineEvent, EngineReport, RequestId, ServeError};
 use tokio::sync::{mpsc, watch};
 
-use crate::StepReply;
 use crate::error::SessionError;
+use crate::{Heartbeat, Heartbeats, StepReply};
 
 /// The receiving end of step replies: one stream per request, each ending when its request does.
 #[derive(Default)]
@@ -20,6 +20,7 @@ pub struct OpenRequests {
 #[derive(Default)]
 struct State {
     report: EngineReport,
+    heartbeats: Heartbeats,
     streams: BTreeMap<RequestId, Open>,
 }
 
@@ -85,6 +86,10 @@ impl OpenRequests {
         }
     }
 
+    pub fn receive(&self, heartbeat: Heartbeat) {
+        self.lock().heartbeats.receive(heartbeat);
+    }
+
     /// No more events: all streams end where they are.
     pub fn end(&self) {
         let mut state = self.lock();
@@ -108,6 +113,10 @@ impl OpenRequests {
 
     pub fn report(&self) -> EngineReport {
         self.lock().report.clone()
+    }
+
+    pub fn heartbeats(&self) -> Heartbeats {
+        self.lock().heartbeats
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

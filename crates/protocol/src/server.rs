@@ -64,9 +64,10 @@ async fn converse(mut stream: TcpStream, secret: &Secret, host: Arc<impl Session
     // Only the host keeps the queue open: when the engine ends, so do its sessions.
     let refusals = outbox.downgrade();
     let session = OpenSession { id: host.open(outbox), host };
+    let heartbeat = || session.host.heartbeat();
     tokio::select! {
         biased;
-        ended = write_queue(replies, output, |reply: StepReply, out| reply.encode(out)) => ended,
+        ended = write_queue(replies, output, |reply: StepReply, out| reply.encode(out), Some(&heartbeat)) => ended,
         ended = read_commands(input, &session, &refusals) => ended,
     }
 }

@@ -1,12 +1,14 @@
 //! The engines of a deployment as this router knows them. The launcher reports comings and goings; nobody else does.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use baton_core::{EngineInfo, EngineReport};
 use baton_protocol::Engine;
 use tokio::sync::watch;
 
 use crate::counters::{Counters, RouterCounters};
+use crate::heartbeat::{LifeSigns, Liveness};
 use crate::load::{InFlight, Load};
 use crate::pick::{Failed, Pick};
 use crate::roster::{Past, Roster};
@@ -49,6 +51,7 @@ struct Member {
 struct State {
     presence: Presence,
     restarts: u64,
+    hangs: u64,
     /// Kept when the engine is gone.
     info: Option<EngineInfo>,
     report: EngineReport,
@@ -56,8 +59,15 @@ struct State {
 
 enum Presence {
     Starting,
-    Ready(Arc<dyn Engine>),
+    Ready(Running),
     Down,
+}
+
+struct Running {
+    engine: Arc<dyn Engine>,
+    /// Since its heartbeats were first checked.
+    signs: Option<LifeSigns>,
+    liveness: watch::Sender<Liveness>,
 }
 
 /// One engine, for metrics and people.
@@ -74,6 +84,8 @@ pub struct EngineStatus {
     /// Of this router; others may use the engine too.
     pub in_flight: InFlight,
     pub restarts: u64,
+    /// Times it stopped showing signs of life.
+    pub hangs: u64,
 }
 
 impl Fleet {
@@ -86,6 +98,7 @@ impl Fleet {
             state: Mutex::new(State {
                 presence: Presence::Starting,
                 restarts: 0,
+                hangs: 0,
                 info: None,
                 report: EngineReport::default(),
             }),
@@ -125,18 +138,48 @@ impl Fleet {
         self.change(id, |state| {
             state.info = Some(engine.info().clone());
             state.report = EngineReport::default();
-            state.presence = Presence::Ready(engine);
+            state.presence = Presence::Ready(Running { engine, signs: None, liveness: watch::Sender::default() });
         });
     }
 
     /// The engine is gone. Its open streams end, and are resumed elsewhere.
     pub fn engine_down(&self, id: EngineId) {
         self.change(id, |state| {
-            if let Presence::Ready(engine) = &state.presence {
-                state.report = engine.report();
+            if let Presence::Ready(running) = &state.presence {
+                state.report = running.engine.report();
             }
             state.presence = Presence::Down;
         });
+    }
+
+    /// Whoever has shown no life for `limit` is hung: it gets no more requests, and those it has go on elsewhere.
+    /// `start_anew`: nobody has listened, so the time that an engine was silent counts from now.
+    pub(crate) fn check_heartbeats(&self, now: Duration, limit: Duration, start_anew: bool) {
+        for member in &self.members {
+            let Some(liveness) = member.lock().check(now, limit, start_anew) else { continue };
+            match liveness {
+                Liveness::Responsive => tracing::info!(engine = member.name, "shows life again"),
+                Liveness::Hung => {
+                    tracing::warn!(engine = member.name, "shows no sign of life: its requests go on elsewhere")
+                }
+                Liveness::Lost => tracing::warn!(engine = member.name, "has not come back to life"),
+            }
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Waits until the engine that is ready now has shown no life for twice the limit. Never returns when none is.
+    pub async fn lost(&self, id: EngineId) {
+        let liveness = self.members.get(id.0).and_then(|member| match &member.lock().presence {
+            Presence::Ready(running) => Some(running.liveness.subscribe()),
+            _ => None,
+        });
+        if let Some(mut liveness) = liveness
+            && liveness.wait_for(|now| *now == Liveness::Lost).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
     }
 
     /// Wakes at every coming and going from now on.
@@ -153,8 +196,10 @@ impl Fleet {
         let failed = Failed::default();
         let ready = self.ids().zip(&self.members).filter_map(|(id, member)| {
             let (load, counters) = (Arc::clone(&member.load), Arc::clone(&self.counters));
-            let engine = member.lock().ready()?;
-            Some(Pick { id, role: member.role, engine, load, counters, failed: failed.clone() })
+            let state = member.lock();
+            let Running { engine, liveness, .. } = state.ready()?;
+            let (engine, liveness) = (Arc::clone(engine), liveness.subscribe());
+            Some(Pick { id, role: member.role, engine, liveness, load, counters, failed: failed.clone() })
         });
         Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
     }
@@ -193,18 +238,40 @@ impl Member {
             alive: ready.is_some() || matches!(state.presence, Presence::Starting),
             ready: ready.is_some(),
             info: state.info.clone(),
-            report: ready.map_or_else(|| state.report.clone(), |engine| engine.report()),
+            report: state.running().map_or_else(|| state.report.clone(), |running| running.engine.report()),
             in_flight: self.load.in_flight(),
             restarts: state.restarts,
+            hangs: state.hangs,
         }
     }
 }
 
 impl State {
-    fn ready(&self) -> Option<Arc<dyn Engine>> {
+    fn running(&self) -> Option<&Running> {
         match &self.presence {
-            Presence::Ready(engine) if engine.is_alive() => Some(Arc::clone(engine)),
+            Presence::Ready(running) if running.engine.is_alive() => Some(running),
             _ => None,
         }
+    }
+
+    /// Can be sent requests.
+    fn ready(&self) -> Option<&Running> {
+        self.running().filter(|running| *running.liveness.borrow() == Liveness::Responsive)
+    }
+
+    /// The liveness that it has now, if it is another than before.
+    fn check(&mut self, now: Duration, limit: Duration, start_anew: bool) -> Option<Liveness> {
+        let Presence::Ready(running) = &mut self.presence else { return None };
+        let heartbeats = running.engine.heartbeats()?;
+        let signs = running.signs.get_or_insert_with(|| LifeSigns::from(now));
+        if start_anew {
+            signs.start_anew(now);
+        }
+        let liveness = signs.check(now, heartbeats, limit);
+        let before = running.liveness.send_replace(liveness);
+        if before == Liveness::Responsive && liveness != before {
+            self.hangs += 1;
+        }
+        (liveness != before).then_some(liveness)
     }
 }

@@ -2,6 +2,8 @@
 
 use baton_core::{Choice, EngineEvent};
 use baton_protocol::TokenStream;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Fuse, pending};
 
 use crate::fleet::EngineId;
 use crate::load::LoadGuard;
@@ -11,6 +13,8 @@ use crate::pick::{Pick, Sending};
 pub struct Leg {
     engine: Pick,
     stream: TokenStream,
+    /// Resolves when the engine shows no sign of life.
+    hung: Fuse<BoxFuture<'static, ()>>,
     _load: LoadGuard,
     /// Until the prompt is computed.
     prefilling: Option<LoadGuard>,
@@ -19,7 +23,9 @@ pub struct Leg {
 
 impl Leg {
     pub(crate) fn new(engine: Pick, stream: TokenStream, load: LoadGuard, prefilling: LoadGuard) -> Self {
-        Self { engine, stream, _load: load, prefilling: Some(prefilling), sending: None }
+        let pick = engine.clone();
+        let hung = async move { pick.hung().await }.boxed().fuse();
+        Self { engine, stream, hung, _load: load, prefilling: Some(prefilling), sending: None }
     }
 
     /// The KV that the request waits for comes from here. When that ends short of all of it, the engine computes the rest.
@@ -41,20 +47,21 @@ impl Leg {
         self.stream.end_choice(choice);
     }
 
-    /// `None` when the engine has vanished, or has nothing more to say.
+    /// `None` when the engine has vanished, shows no sign of life, or has nothing more to say.
     pub async fn next(&mut self) -> Option<EngineEvent> {
-        while let Some(sending) = &mut self.sending {
+        let Self { stream, hung, sending, .. } = self;
+        let event = loop {
             tokio::select! {
                 biased;
-                event = self.stream.next() => return self.seen(event),
+                event = stream.next() => break event,
+                () = &mut *hung => break None,
                 // Whether all of it is verified or not: the engine knows what it has, and need not wait any longer.
-                _ended = sending => {
-                    self.sending = None;
-                    self.stream.expect_no_more();
+                () = end_of(sending) => {
+                    *sending = None;
+                    stream.expect_no_more();
                 }
             }
-        }
-        let event = self.stream.next().await;
+        };
         self.seen(event)
     }
 
@@ -65,5 +72,12 @@ impl Leg {
             self.sending = None;
         }
         event
+    }
+}
+
+async fn end_of(sending: &mut Option<Sending>) {
+    match sending {
+        Some(sending) => drop(sending.await),
+        None => pending().await,
     }
 }

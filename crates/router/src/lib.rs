@@ -11,6 +11,7 @@
 mod counters;
 mod dispatcher;
 mod fleet;
+mod heartbeat;
 mod leg;
 mod load;
 mod pick;
@@ -26,6 +27,7 @@ mod watchdog;
 pub use counters::{Resumed, RouterCounters};
 pub use dispatcher::{DispatchConfig, Dispatcher};
 pub use fleet::{EngineId, EngineStatus, Fleet, Role};
+pub use heartbeat::HeartbeatMonitor;
 pub use leg::Leg;
 pub use load::InFlight;
 pub use pick::{Pick, Reserved, Sending};

@@ -8,9 +8,11 @@ use baton_core::{GenerateRequest, ServeError, TokenRange};
 use baton_protocol::{Destination, Engine, Reservation, Sent};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use crate::counters::Counters;
 use crate::fleet::{EngineId, Role};
+use crate::heartbeat::Liveness;
 use crate::leg::Leg;
 use crate::load::{Load, LoadGuard};
 
@@ -19,6 +21,7 @@ pub struct Pick {
     pub(crate) id: EngineId,
     pub(crate) role: Role,
     pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) liveness: watch::Receiver<Liveness>,
     pub(crate) load: Arc<Load>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) failed: Failed,
@@ -65,7 +68,7 @@ impl Pick {
         self.counters.handoffs.add();
         let (sent, this) = (self.engine.remote_send(request, to, range), self.clone());
         let sent = async move {
-            let sent = sent.await;
+            let sent = this.unless_hung(sent).await;
             drop(load);
             sent.inspect_err(|error| {
                 this.counters.handoffs_failed.add();
@@ -97,6 +100,23 @@ impl Pick {
         Ok(Leg::new(self.clone(), stream, load, prefilling))
     }
 
+    /// It is gone, or shows no sign of life.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.engine.is_alive() || self.is_hung()
+    }
+
+    pub(crate) fn is_hung(&self) -> bool {
+        *self.liveness.borrow() != Liveness::Responsive
+    }
+
+    /// Waits until the engine shows no sign of life. What ends otherwise is noticed by its session's end.
+    pub(crate) async fn hung(&self) {
+        let mut liveness = self.liveness.clone();
+        if liveness.wait_for(|now| *now != Liveness::Responsive).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     pub(crate) fn numerics_id(&self) -> &str {
         &self.engine.info().numerics_id
     }
@@ -115,10 +135,18 @@ impl Pick {
         self.failed.note(self.id);
     }
 
+    async fn unless_hung<T>(&self, call: impl Future<Output = Result<T, ServeError>>) -> Result<T, ServeError> {
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.hung() => Err(ServeError::engine("the engine shows no sign of life")),
+        }
+    }
+
     /// An engine that never answers has failed too: whoever waits gives up in the middle.
     async fn answer<T>(&self, call: impl Future<Output = Result<T, ServeError>>) -> Result<T, ServeError> {
         self.failed.note(self.id);
-        let answer = call.await.inspect_err(|error| self.has_failed(error))?;
+        let answer = self.unless_hung(call).await.inspect_err(|error| self.has_failed(error))?;
         self.failed.forgive(self.id);
         Ok(answer)
     }

@@ -208,6 +208,7 @@ impl Relay {
     }
 
     fn vanished(&self, leg: &Leg) -> ServeError {
-        ServeError::engine(format!("engine {} vanished", self.fleet.name(leg.engine())))
+        let how = if leg.pick().is_hung() { "shows no sign of life" } else { "vanished" };
+        ServeError::engine(format!("engine {} {how}", self.fleet.name(leg.engine())))
     }
 }

@@ -63,7 +63,7 @@ impl Roster {
     }
 
     pub(crate) fn has_lost(&self, failed: &BTreeSet<EngineId>) -> bool {
-        self.ready.iter().any(|pick| failed.contains(&pick.id) && !pick.engine.is_alive())
+        self.ready.iter().any(|pick| failed.contains(&pick.id) && pick.is_lost())
     }
 
     fn candidates(&self, wanted_for: Work, role: impl Fn(Role) -> bool) -> Candidates {

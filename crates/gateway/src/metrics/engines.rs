@@ -79,6 +79,14 @@ pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
     for engine in engines {
         restarts.sample(&[("engine", &engine.name)], engine.restarts);
     }
+    let mut hangs = page.family(
+        "baton_engine_hangs_total",
+        Kind::Counter,
+        "Times the engine showed no sign of life, and its requests went on elsewhere.",
+    );
+    for engine in engines {
+        hangs.sample(&[("engine", &engine.name)], engine.hangs);
+    }
     let readings = (GAUGES.map(|reading| (Kind::Gauge, reading)).into_iter())
         .chain(COUNTERS.map(|reading| (Kind::Counter, reading)));
     for (kind, (name, help, read)) in readings {

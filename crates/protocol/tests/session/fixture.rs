@@ -8,7 +8,9 @@ use baton_core::{
     Attempt, Choice, EngineEvent, EngineInfo, EngineReport, FinishReason, GenerateRequest, Limits, PromptEvent,
     PromptTimes, RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
 };
-use baton_protocol::{Command, Secret, SessionClient, SessionHost, SessionId, StepReply, TokenStream, serve_sessions};
+use baton_protocol::{
+    Command, Heartbeat, Secret, SessionClient, SessionHost, SessionId, StepReply, TokenStream, serve_sessions,
+};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -25,6 +27,7 @@ pub(crate) enum Seen {
 pub(crate) struct Host {
     pub(crate) seen: mpsc::UnboundedSender<Seen>,
     pub(crate) outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
+    pub(crate) heartbeat: Arc<Mutex<Heartbeat>>,
 }
 
 impl SessionHost for Host {
@@ -48,6 +51,10 @@ impl SessionHost for Host {
         Ok(())
     }
 
+    fn heartbeat(&self) -> Heartbeat {
+        *self.heartbeat.lock().unwrap()
+    }
+
     fn close(&self, session: SessionId) {
         // The test may have ended.
         let _ = self.seen.send(Seen::Closed(session));
@@ -58,6 +65,8 @@ pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
     pub(crate) seen: mpsc::UnboundedReceiver<Seen>,
     pub(crate) outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
+    /// What it says of itself.
+    pub(crate) heartbeat: Arc<Mutex<Heartbeat>>,
     pub(crate) server: JoinHandle<()>,
 }
 
@@ -66,10 +75,10 @@ impl Fixture {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (events, seen) = mpsc::unbounded_channel();
-        let outboxes = Arc::default();
-        let host = Host { seen: events, outboxes: Arc::clone(&outboxes) };
+        let (outboxes, heartbeat) = (Arc::default(), Arc::default());
+        let host = Host { seen: events, outboxes: Arc::clone(&outboxes), heartbeat: Arc::clone(&heartbeat) };
         let server = tokio::spawn(serve_sessions(listener, Secret::new("right"), host));
-        Self { address, seen, outboxes, server }
+        Self { address, seen, outboxes, heartbeat, server }
     }
 
     pub(crate) async fn connect(&mut self) -> SessionClient {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use baton_core::{Choice, EngineEvent, FinishReason, RequestId, ServeError};
-use baton_protocol::{Command, Engine, Secret, SessionClient, SessionError, SessionId};
+use baton_protocol::{Command, Engine, HEARTBEAT_INTERVAL, Heartbeat, Secret, SessionClient, SessionError, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::fixture::{Fixture, Seen, info, next, request, token};
 
@@ -52,6 +52,29 @@ async fn older_reports_do_not_replace_newer_ones() {
     engine.reply(0, 3, vec![token(1, 0, 0, None)]);
     next(&mut stream).await.unwrap();
     assert_eq!(client.report().sequence, 9);
+}
+
+#[tokio::test]
+async fn heartbeats_come_by_themselves_and_the_newest_counts() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    for progress in [7, 9] {
+        let before = client.heartbeats().unwrap().received;
+        let heartbeat = Heartbeat { working: true, progress, slowest_layer: HEARTBEAT_INTERVAL };
+        *engine.heartbeat.lock().unwrap() = heartbeat;
+        let heard = async {
+            while client.heartbeats().unwrap().newest != heartbeat {
+                sleep(HEARTBEAT_INTERVAL / 10).await;
+            }
+        };
+        timeout(Duration::from_secs(60), heard).await.expect("no heartbeat");
+        assert!(client.heartbeats().unwrap().received > before);
+    }
+    // Replies are read beside them.
+    let mut stream = client.start_generate(request(1, 1, &[1]), None).await.unwrap();
+    engine.next().await;
+    engine.reply(0, 1, vec![token(1, 0, 0, Some(FinishReason::Length))]);
+    assert!(next(&mut stream).await.is_some());
 }
 
 #[tokio::test]
@@ -166,9 +189,9 @@ async fn an_engine_that_does_not_know_the_secret_is_not_believed() {
         stream.read_exact(&mut hello).await.unwrap();
         // A welcome with 32 zero bytes for a proof, and an info that decodes.
         let header = [[1].as_slice(), &[0; 32], &[1, b'm', 1, b'n', 8, 64, 2, 1, 1]].concat();
-        let mut bytes = b"BATN\x01\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
+        let mut bytes = b"BATN\x02\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
         bytes.extend([0; 32]);
-        bytes.extend(b"BATN\x01\x04\0\0");
+        bytes.extend(b"BATN\x02\x04\0\0");
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(header);
@@ -184,10 +207,10 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
     let mut engine = Fixture::start().await;
     let cases: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"BATN\x02\x01\0\0\x20\0\0\0\0\0\0\0",
-        b"BATN\x01\x05\0\0\0\0\0\0\0\0\0\0",
-        b"BATN\x01\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
-        b"BATN\x01\x01\0\0\x01\0\0\0\0\0\0\0\0",
+        b"BATN\x03\x01\0\0\x20\0\0\0\0\0\0\0",
+        b"BATN\x02\x05\0\0\0\0\0\0\0\0\0\0",
+        b"BATN\x02\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
+        b"BATN\x02\x01\0\0\x01\0\0\0\0\0\0\0\0",
     ];
     for bytes in cases {
         let mut stream = TcpStream::connect(engine.address).await.unwrap();
@@ -195,7 +218,7 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
         let mut answer = Vec::new();
         // Closed, by reset when bytes were left unread.
         let _ = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("not closed");
-        assert_eq!(answer.is_empty(), bytes[4] != 2, "only another version is told why: {answer:?}");
+        assert_eq!(answer.is_empty(), bytes[4] != 3, "only another version is told why: {answer:?}");
     }
     engine.connect().await;
 }

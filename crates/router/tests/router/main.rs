@@ -5,6 +5,7 @@
 mod custom_strategy;
 mod disagg;
 mod disagg_faults;
+mod hangs;
 mod resume;
 mod scripted;
 mod strategies;

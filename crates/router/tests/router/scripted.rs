@@ -2,7 +2,7 @@
 //! be checked against the undisturbed one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baton_core::{
@@ -10,7 +10,7 @@ use baton_core::{
     Limits, PromptEvent, PromptTimes, RequestId, SamplingParams, ServeError, SessionLoad, TokenEvent, TokenId,
     TokenRange,
 };
-use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
+use baton_protocol::{Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent, TokenStream};
 use baton_router::{Fleet, Role};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -36,6 +36,25 @@ pub(crate) enum Act {
     Hang,
 }
 
+/// Has beaten since it was last listened to, unless it is stopped.
+#[derive(Default)]
+pub(crate) struct Heart {
+    stopped: AtomicBool,
+    beats: AtomicU64,
+}
+
+impl Heart {
+    pub(crate) fn stop(&self, stopped: bool) {
+        self.stopped.store(stopped, Ordering::Relaxed);
+    }
+
+    pub(crate) fn beats(&self) -> Heartbeats {
+        let more = u64::from(!self.stopped.load(Ordering::Relaxed));
+        let received = self.beats.fetch_add(more, Ordering::Relaxed) + more;
+        Heartbeats { received, newest: Heartbeat::default() }
+    }
+}
+
 pub(crate) struct Scripted {
     info: EngineInfo,
     acts: Mutex<VecDeque<Act>>,
@@ -45,6 +64,7 @@ pub(crate) struct Scripted {
     pub(crate) own: Mutex<SessionLoad>,
     pub(crate) dropped: Arc<Mutex<Vec<RequestId>>>,
     dead: AtomicBool,
+    pub(crate) heart: Heart,
     /// Keeps streams of hanging requests open.
     held: Mutex<Vec<mpsc::UnboundedSender<EngineEvent>>>,
 }
@@ -60,6 +80,7 @@ impl Scripted {
             own: Mutex::default(),
             dropped: Arc::default(),
             dead: AtomicBool::new(false),
+            heart: Heart::default(),
             held: Mutex::default(),
         })
     }
@@ -118,6 +139,10 @@ impl Engine for Scripted {
 
     fn report(&self) -> EngineReport {
         EngineReport { load: *self.load.lock().unwrap(), own: *self.own.lock().unwrap(), ..EngineReport::default() }
+    }
+
+    fn heartbeats(&self) -> Option<Heartbeats> {
+        Some(self.heart.beats())
     }
 
     fn is_alive(&self) -> bool {

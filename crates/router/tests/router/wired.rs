@@ -9,12 +9,12 @@ use baton_core::{
     EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, GenerateRequest, ReservationId, ServeError,
     TokenRange,
 };
-use baton_protocol::{Destination, Engine, Reservation, Sent, TokenStream};
+use baton_protocol::{Destination, Engine, Heartbeats, Reservation, Sent, TokenStream};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::scripted::{info, prompt_event, token_event};
+use crate::scripted::{Heart, info, prompt_event, token_event};
 use crate::wire::{Landing, MS, OnGenerate, OnPrepRecv, OnRemoteSend, Script, Wire};
 
 pub(crate) struct Wired {
@@ -25,6 +25,7 @@ pub(crate) struct Wired {
     pub(crate) cached: u32,
     pub(crate) load: Mutex<EngineLoad>,
     alive: Arc<Alive>,
+    pub(crate) heart: Heart,
     pub(crate) reserved: AtomicUsize,
     open_reservations: Arc<Mutex<BTreeSet<ReservationId>>>,
     pub(crate) sends: Mutex<Vec<TokenRange>>,
@@ -48,6 +49,7 @@ impl Wired {
             cached: 0,
             load: Mutex::default(),
             alive: Arc::new(Alive { flag: AtomicBool::new(true), died: watch::Sender::new(false) }),
+            heart: Heart::default(),
             reserved: AtomicUsize::new(0),
             open_reservations: Arc::default(),
             sends: Mutex::default(),
@@ -110,6 +112,10 @@ impl Engine for Wired {
 
     fn report(&self) -> EngineReport {
         EngineReport { load: *self.load.lock().unwrap(), ..EngineReport::default() }
+    }
+
+    fn heartbeats(&self) -> Option<Heartbeats> {
+        Some(self.heart.beats())
     }
 
     fn is_alive(&self) -> bool {
