@@ -72,9 +72,10 @@ def test_close_to_float(tmp_path, file, reference):
     assert gap == 0 if products == BOTH else 0 < gap < 0.01
 
 
-@pytest.mark.parametrize("products, cached", [(INTEGER, 160), (BOTH, 96)], ids=["integer", "both"])
+@pytest.mark.parametrize("products, cached", [(None, 160), (INTEGER, 160), (BOTH, 96)], ids=["bf16", "integer", "both"])
 def test_the_next_turn(tmp_path, file, products, cached):
     """Its prompt has the answer of the one before in it, whose KV may be used only if a prompt's would be the same."""
+    of_model = () if products is None else (file, *products)
     ask = dict(model="storyteller-11m", max_tokens=80, ignore_eos=True, temperature=0, logprobs=1)
 
     def turns(url: str) -> tuple[dict, list]:
@@ -85,7 +86,7 @@ def test_the_next_turn(tmp_path, file, products, cached):
 
     with ExitStack() as stack:
         kinds = ("--enable-prefix-cache=false",), ("--enable-prefix-cache=true",)
-        cold, warm = (stack.enter_context(serve(tmp_path, file, *SINGLE, *products, *kind)) for kind in kinds)
+        cold, warm = (stack.enter_context(serve(tmp_path, *of_model, *SINGLE, *kind)) for kind in kinds)
         tokens, prompt = cold.tokens, workload.prompts(cold.tokens)[8]
         (_, expected), (usage, got) = turns(cold.url), turns(warm.url)
     assert got == expected

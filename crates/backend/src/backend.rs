@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{ServeError, ShardCounters, TokenId, TokenLogprobs};
+use baton_core::{Numerics, ServeError, ShardCounters, TokenId, TokenLogprobs};
 use baton_fabric::{KvPool, LayerCounter};
 use thiserror::Error;
 
@@ -33,15 +33,19 @@ pub trait Backend: Send {
 /// What plans must stay within.
 #[derive(Clone, Debug)]
 pub struct BackendSpec {
-    pub numerics_id: String,
-    /// KV of a token that was generated is not that of the same token in a prompt: neither may stand in for the other.
-    pub generated_differ: bool,
+    /// What it is, for humans: `cpu avx512`, `mock`.
+    pub device: String,
+    pub numerics: Numerics,
     pub vocab_size: usize,
     pub max_context_tokens: usize,
     pub pages_total: usize,
     /// Tokens of all segments of a step.
     pub max_step_tokens: usize,
     pub max_slots: usize,
+    /// Steps that may be submitted and not yet collected. At least 1.
+    pub steps_in_flight: usize,
+    /// Numbers of decoding sequences that run best, ascending; empty when any number does.
+    pub batch_buckets: Vec<usize>,
     pub threads: usize,
 }
 

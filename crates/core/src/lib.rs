@@ -7,6 +7,7 @@ mod error;
 mod event;
 mod gguf_vocabulary;
 mod ids;
+mod numerics;
 mod range;
 mod report;
 mod request;
@@ -18,6 +19,7 @@ pub use event::{
 };
 pub use gguf_vocabulary::{GgufVocabulary, TokenType, VocabularyKind};
 pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
+pub use numerics::{Guarantee, Numerics};
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
 pub use request::{GenerateRequest, Limits, SamplingParams};

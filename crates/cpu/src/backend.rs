@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use baton_core::{PAGE_TOKENS, PageId, ShardCounters};
+use baton_core::{Guarantee, Numerics, PAGE_TOKENS, PageId, ShardCounters};
 use baton_fabric::{KvPool, LayerCounter};
 use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
@@ -116,15 +116,18 @@ impl CpuBackend {
             Storage::Bf16WithInt8Kv => Box::new(Decoder::<i8>::load(&weights, isa, shards, team, &sizes, progress)?),
         };
         let products = decoder.products(options.products.of_tokens());
+        let guarantee = if products == Some(TokenProducts::Both) { Guarantee::ByOrigin } else { Guarantee::ByToken };
         Ok(Self {
             spec: BackendSpec {
-                numerics_id: format!("{weights_id}-{}", decoder.numerics(products)),
-                generated_differ: products == Some(TokenProducts::Both),
+                device: format!("cpu {isa:?}").to_lowercase(),
+                numerics: Numerics { id: format!("{weights_id}-{}", decoder.numerics(products)), guarantee },
                 vocab_size: spec.vocab,
                 max_context_tokens: context,
                 pages_total: options.kv_pages,
                 max_step_tokens: options.max_step_tokens,
                 max_slots: options.max_slots,
+                steps_in_flight: 1,
+                batch_buckets: Vec::new(),
                 threads,
             },
             isa,

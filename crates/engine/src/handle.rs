@@ -196,7 +196,7 @@ fn start_fabric(
     started: Instant,
 ) -> Result<Box<dyn HandOff>, EngineError> {
     let pool = backend.kv_pool().ok_or_else(|| EngineError::Fabric("the backend's KV cannot be shared".to_owned()))?;
-    let handoff = FabricHandOff::start(fabric, &pool, &backend.spec().numerics_id, inbox, started);
+    let handoff = FabricHandOff::start(fabric, &pool, &backend.spec().numerics.id, inbox, started);
     handoff.map(|handoff| Box::new(handoff) as _).map_err(|error| EngineError::Fabric(error.to_string()))
 }
 
@@ -204,7 +204,7 @@ fn info(backend: &dyn Backend, scheduler: &Scheduler, config: EngineConfig) -> E
     let spec = backend.spec();
     EngineInfo {
         model: config.model,
-        numerics_id: spec.numerics_id.clone(),
+        numerics_id: spec.numerics.id.clone(),
         vocab_size: spec.vocab_size as u32,
         max_context_tokens: scheduler.context_tokens() as u32,
         pages_total: spec.pages_total as u32,

@@ -23,8 +23,6 @@ pub(crate) struct Sequence {
     pub(crate) choice: Choice,
     /// Prompt, then outputs.
     pub(crate) tokens: Vec<TokenId>,
-    /// KV of so many tokens, at most, is that of the same tokens in any other sequence.
-    pub(crate) alike: usize,
     pub(crate) stage: Stage,
 }
 
@@ -87,9 +85,4 @@ impl Sequence {
             Stage::AwaitingPrompt | Stage::Waiting | Stage::Landing { .. } | Stage::Preempted { .. } => 0,
         }
     }
-}
-
-/// What other sequences may find in the prefix cache of a sequence of which so much is computed, and that is alike so far.
-pub(crate) fn cacheable(tokens: &[TokenId], alike: usize, computed: usize) -> &[TokenId] {
-    &tokens[..computed.min(alike)]
 }

@@ -7,8 +7,7 @@ mod fake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use baton_backend::BackendSpec;
-use baton_core::{Attempt, Fault, GenerateRequest, RequestId, TokenId};
+use baton_core::{Attempt, Fault, GenerateRequest, Guarantee, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
 use fake::stream::{Heard, Stream};
@@ -61,7 +60,8 @@ fn simulate(seed: u64, totals: &mut Totals) {
         max_waiting: random.between(4, 30) as usize,
         ..EngineConfig::default()
     };
-    let spec = BackendSpec { generated_differ: random.chance(50), ..fake::spec(pages, slots, context) };
+    let mut spec = fake::spec(pages, slots, context);
+    spec.numerics.guarantee = if random.chance(50) { Guarantee::ByOrigin } else { Guarantee::ByToken };
     let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
     let context_tokens = scheduler.context_tokens();
     let model = FakeModel::new(spec);

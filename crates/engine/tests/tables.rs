@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_backend::{BackendSpec, SlotId, StepPlan};
+use baton_backend::{SlotId, StepPlan};
 use baton_core::{
-    Attempt, Choice, EngineEvent, GenerateRequest, PromptTimes, RequestId, ReservationId, TokenId, TokenRange,
+    Attempt, Choice, EngineEvent, GenerateRequest, Guarantee, PromptTimes, RequestId, ReservationId, TokenId,
+    TokenRange,
 };
 use baton_engine::{EngineConfig, ExportId, Exported, Scheduler, SessionEvent};
 use baton_protocol::{Command, PrepRecv, RemoteSend, SessionId};
@@ -41,8 +42,8 @@ fn preemption() {
 }
 
 #[test]
-fn generated_differ() {
-    run("generated_differ.txt");
+fn guarantee() {
+    run("guarantee.txt");
 }
 
 #[test]
@@ -107,8 +108,10 @@ impl World {
     /// `pages=8 context=512 slots=8 step_tokens=64 …`
     fn new(options: &[&str]) -> Self {
         let option = |name, default| value(options, name).map_or(default, |value| value.parse().unwrap());
-        let spec = fake::spec(option("pages", 16), option("slots", 8), option("context", 512));
-        let spec = BackendSpec { generated_differ: options.contains(&"apart"), ..spec };
+        let mut spec = fake::spec(option("pages", 16), option("slots", 8), option("context", 512));
+        if options.contains(&"by_origin") {
+            spec.numerics.guarantee = Guarantee::ByOrigin;
+        }
         let config = EngineConfig {
             prefix_cache: options.contains(&"cache"),
             step_tokens: option("step_tokens", 64),

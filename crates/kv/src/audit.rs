@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn finds_a_page_that_is_free_and_held() {
         let mut pool = PagePool::new(2);
-        let mut table = PageTable::new();
+        let mut table = PageTable::new(0);
         table.pages.push(pool.take().unwrap());
         assert_eq!(recount(&pool, None, [&table]), Ok(()));
         pool.let_go(table.pages[0]);

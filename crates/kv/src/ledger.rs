@@ -1,7 +1,7 @@
 //! The one place where pages change hands. Pool and prefix cache are two views of the same holders, so neither is touched
 //! without the other.
 
-use baton_core::{PageId, TokenId};
+use baton_core::{Guarantee, PageId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
@@ -29,10 +29,11 @@ pub struct OutOfPages {
 }
 
 impl PageLedger {
-    pub fn new(pages_total: usize, prefix_cache: bool) -> Self {
+    /// With a prefix cache if there is a guarantee of what it may share.
+    pub fn new(pages_total: usize, prefix_cache: Option<Guarantee>) -> Self {
         Self {
             pool: PagePool::new(pages_total),
-            cache: prefix_cache.then(|| PrefixCache::new(pages_total)),
+            cache: prefix_cache.map(|guarantee| PrefixCache::new(pages_total, guarantee)),
             reserved: 0,
             evicted_total: 0,
         }
@@ -64,12 +65,12 @@ impl PageLedger {
         self.evicted_total
     }
 
-    /// Shares the longest cached prefix of `tokens`, in whole pages. The last token is never part of it: its logits are
-    /// what the sequence is after.
-    pub fn match_prefix(&mut self, tokens: &[TokenId]) -> PageTable {
-        let mut table = PageTable::new();
+    /// Shares the longest cached prefix of a sequence, the first `prompt_tokens` of which are its prompt, in whole pages.
+    /// The last token is never part of it: its logits are what the sequence needs.
+    pub fn match_prefix(&mut self, tokens: &[TokenId], prompt_tokens: usize) -> PageTable {
+        let mut table = PageTable::new(prompt_tokens);
         if let (Some(cache), [matchable @ .., _]) = (&mut self.cache, tokens) {
-            table.pages = cache.find(matchable);
+            table.pages = cache.find(matchable, prompt_tokens);
         }
         for &page in &table.pages {
             self.hold(page);
@@ -84,7 +85,8 @@ impl PageLedger {
 
     /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
     pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
-        let table = PageTable { pages: donor.pages.iter().take(pages).copied().collect() };
+        let pages = donor.pages.iter().take(pages).copied().collect();
+        let table = PageTable { pages, prompt_tokens: donor.prompt_tokens };
         for &page in &table.pages {
             self.hold(page);
         }
@@ -106,12 +108,12 @@ impl PageLedger {
         Ok(())
     }
 
-    /// Sets pages aside for positions `[0, end)` of `tokens`: the cached prefix is shared, the rest is new. At most half of
+    /// Sets pages aside for positions `[0, end)` of a prompt: the cached prefix is shared, the rest is new. At most half of
     /// all pages can be reserved, else engines that wait for each other's KV could fill each other up for good;
     /// `headroom` pages stay available.
-    pub fn reserve(&mut self, tokens: &[TokenId], end: usize, headroom: usize) -> Result<Reservation, CannotReserve> {
+    pub fn reserve(&mut self, prompt: &[TokenId], end: usize, headroom: usize) -> Result<Reservation, CannotReserve> {
         // One token more than is wanted, since the last is never matched; the sequence's own last is not matched either.
-        let mut table = self.match_prefix(&tokens[..tokens.len().min(end + 1)]);
+        let mut table = self.match_prefix(&prompt[..prompt.len().min(end + 1)], prompt.len());
         let shared = table.pages.len();
         match self.reserve_rest(&mut table, end, headroom) {
             Ok(()) => {
@@ -151,11 +153,11 @@ impl PageLedger {
         self.release(table);
     }
 
-    /// Offers the computed whole pages of a sequence to the cache; the table keeps holding them. `tokens` are those whose
-    /// KV is computed.
+    /// Offers the computed whole pages of a sequence to the cache, which takes those that may be shared; the table keeps
+    /// holding them. `tokens` are those whose KV is computed.
     pub fn insert(&mut self, tokens: &[TokenId], table: &PageTable) {
         if let Some(cache) = &mut self.cache {
-            cache.insert(tokens, &table.pages, &mut self.pool);
+            cache.insert(tokens, table, &mut self.pool);
         }
     }
 

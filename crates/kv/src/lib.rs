@@ -1,5 +1,5 @@
 //! Who holds which KV page. The scheduler asks for pages, shares and gives them back; page ids leave for the step plan.
-//! Ids only: the bytes behind a page live in `compute`, and nothing here does I/O or reads a clock.
+//! Ids only: the bytes behind a page are the backend's, and nothing here does I/O or reads a clock.
 //!
 //! Every page is held by any number of [`PageTable`]s (one per sequence) and by at most one node of the prefix cache:
 //!

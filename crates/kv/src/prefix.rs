@@ -5,14 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
 
 use crate::audit::Discrepancy;
 use crate::pool::PagePool;
+use crate::table::PageTable;
 
 type PageKey = [TokenId; PAGE_TOKENS];
 
 pub(crate) struct PrefixCache {
+    guarantee: Guarantee,
     /// By page: a page is cached at most once, so its id names its node.
     nodes: Vec<Node>,
     /// Ascending by key, like every list of children.
@@ -45,7 +47,7 @@ enum NodeState {
 }
 
 impl PrefixCache {
-    pub(crate) fn new(pages_total: usize) -> Self {
+    pub(crate) fn new(pages_total: usize, guarantee: Guarantee) -> Self {
         let absent = Node {
             key: [TokenId(0); PAGE_TOKENS],
             parent: None,
@@ -54,6 +56,7 @@ impl PrefixCache {
             state: NodeState::Absent,
         };
         Self {
+            guarantee,
             nodes: vec![absent; pages_total],
             roots: Vec::new(),
             evictable: BTreeSet::new(),
@@ -82,22 +85,31 @@ impl PrefixCache {
         })
     }
 
-    /// The same, and marks them as used now.
-    pub(crate) fn find(&mut self, tokens: &[TokenId]) -> Vec<PageId> {
+    /// Of a sequence's tokens those whose KV can be another sequence's too.
+    fn sharable<'a>(&self, tokens: &'a [TokenId], prompt_tokens: usize) -> &'a [TokenId] {
+        match self.guarantee {
+            Guarantee::ByToken => tokens,
+            Guarantee::ByOrigin => &tokens[..tokens.len().min(prompt_tokens)],
+        }
+    }
+
+    /// What a sequence can share of the longest cached prefix of its tokens. Marks it as used now.
+    pub(crate) fn find(&mut self, tokens: &[TokenId], prompt_tokens: usize) -> Vec<PageId> {
         self.clock += 1;
-        let pages: Vec<_> = self.path(tokens).collect();
+        let pages: Vec<_> = self.path(self.sharable(tokens, prompt_tokens)).collect();
         for &page in &pages {
             self.touch(page);
         }
         pages
     }
 
-    /// Caches the whole pages of `tokens`, whose KV is in `pages`. A prefix that is cached already stays as it is: the
-    /// other copy remains with its sequence and is freed with it.
-    pub(crate) fn insert(&mut self, tokens: &[TokenId], pages: &[PageId], pool: &mut PagePool) {
+    /// Caches what can be shared of `tokens`, whose KV is in the pages of `table`, in whole pages. A prefix that is cached
+    /// already stays as it is: the other copy remains with its sequence and is freed with it.
+    pub(crate) fn insert(&mut self, tokens: &[TokenId], table: &PageTable, pool: &mut PagePool) {
         self.clock += 1;
         let mut parent = None;
-        for (key, &page) in tokens.chunks_exact(PAGE_TOKENS).zip(pages) {
+        let tokens = self.sharable(tokens, table.prompt_tokens);
+        for (key, &page) in tokens.chunks_exact(PAGE_TOKENS).zip(&table.pages) {
             let node = match self.position(parent, key) {
                 Ok(at) => self.children(parent)[at],
                 Err(at) => {

@@ -9,15 +9,17 @@ use baton_core::PageId;
 ///   position   0 .. 32 | 32 .. 64 | 64 .. 96
 ///   page          7    |    2     |    9
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "pages are given back with PageLedger::release"]
 pub struct PageTable {
     pub(crate) pages: Vec<PageId>,
+    /// So many tokens of the sequence are its prompt.
+    pub(crate) prompt_tokens: usize,
 }
 
 impl PageTable {
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(prompt_tokens: usize) -> Self {
+        Self { pages: Vec::new(), prompt_tokens }
     }
 
     pub fn pages(&self) -> &[PageId] {

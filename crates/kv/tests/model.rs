@@ -1,7 +1,7 @@
 //! Random commands against the ledger and against a reference that keeps plain lists and scans them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
 use baton_kv::{PageLedger, PageTable};
 
 const SEEDS: u64 = 40;
@@ -38,7 +38,7 @@ struct Running {
 fn run(seed: u64) -> u64 {
     let mut random = Random(seed);
     let pages_total = 4 + random.below(40) as usize;
-    let mut ledger = PageLedger::new(pages_total, true);
+    let mut ledger = PageLedger::new(pages_total, Some(Guarantee::ByToken));
     let mut reference = Reference::default();
     let mut running: Vec<Running> = Vec::new();
 
@@ -47,7 +47,7 @@ fn run(seed: u64) -> u64 {
         match random.below(11) {
             0..4 => {
                 let tokens = random.tokens();
-                let mut table = ledger.match_prefix(&tokens);
+                let mut table = ledger.match_prefix(&tokens, tokens.len());
                 assert_eq!(table.pages(), reference.find(&tokens), "seed {seed}, command {command}");
                 let wanted = tokens.len().div_ceil(PAGE_TOKENS) - table.pages().len();
                 let used = [used_pages(&running), table.pages().to_vec()].concat();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use baton_core::{PAGE_TOKENS, PageId, TokenId};
+use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
 use baton_kv::{PageLedger, PageTable, Reservation};
 
 #[test]
@@ -30,7 +30,7 @@ struct World {
 
 /// Each command's answer must be the `=>` line after it; a command that answers nothing has none.
 fn run(file: &str, script: &str) {
-    let mut world = World { ledger: PageLedger::new(0, false), running: BTreeMap::new(), reserved: BTreeMap::new() };
+    let mut world = World { ledger: PageLedger::new(0, None), running: BTreeMap::new(), reserved: BTreeMap::new() };
     let lines: Vec<_> = script.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).collect();
     for (i, &(number, line)) in lines.iter().enumerate() {
         if line.trim_start().starts_with("=>") {
@@ -50,10 +50,16 @@ impl World {
         match words[..] {
             ["pool", pages, kind] => {
                 assert!(self.running.is_empty() && self.reserved.is_empty(), "left over: {:?}", self.running.keys());
-                self.ledger = PageLedger::new(pages.parse().unwrap(), kind == "cached");
+                let guarantee = match kind {
+                    "cached" => Some(Guarantee::ByToken),
+                    "prompts" => Some(Guarantee::ByOrigin),
+                    _ => None,
+                };
+                self.ledger = PageLedger::new(pages.parse().unwrap(), guarantee);
                 String::new()
             }
-            ["start", name, text] => self.start(name, text),
+            ["start", name, text] => self.start(name, text, usize::MAX),
+            ["start", name, text, prompt] => self.start(name, text, prompt.parse().unwrap()),
             ["reserve", name, text, end, ref headroom @ ..] => {
                 self.reserve(name, text, end, headroom.first().unwrap_or(&"0"))
             }
@@ -80,7 +86,7 @@ impl World {
                 String::new()
             }
             ["keep", text] => {
-                let answer = self.start("", text);
+                let answer = self.start("", text, usize::MAX);
                 let (tokens, table) = self.running.remove("").unwrap();
                 self.ledger.insert(&tokens, &table);
                 self.ledger.release(table);
@@ -108,9 +114,9 @@ impl World {
         }
     }
 
-    fn start(&mut self, name: &str, text: &str) -> String {
+    fn start(&mut self, name: &str, text: &str, prompt_tokens: usize) -> String {
         let tokens = tokens(text);
-        let mut table = self.ledger.match_prefix(&tokens);
+        let mut table = self.ledger.match_prefix(&tokens, prompt_tokens);
         let shared = join(table.pages());
         if let Err(error) = self.ledger.grow(&mut table, tokens.len()) {
             self.ledger.release(table);

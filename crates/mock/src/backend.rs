@@ -9,7 +9,7 @@ use baton_backend::{
     Backend, BackendError, BackendSpec, InputToken, LayerHook, PromptLogprob, Sample, Segment, SlotId, StepOutput,
     StepPlan, Ticket,
 };
-use baton_core::{PAGE_TOKENS, PageId};
+use baton_core::{Guarantee, Numerics, PAGE_TOKENS, PageId};
 use baton_fabric::{KvPool, LayerCounter};
 
 use crate::config::MockConfig;
@@ -63,13 +63,15 @@ impl MockBackend {
         let says = mix(vocabulary.digest(), config.shape.output_tokens.map_or(0, u64::from));
         Ok(Self {
             spec: BackendSpec {
-                numerics_id: format!("mock-{says:016x}"),
-                generated_differ: false,
+                device: "mock".to_owned(),
+                numerics: Numerics { id: format!("mock-{says:016x}"), guarantee: Guarantee::ByToken },
                 vocab_size: vocabulary.size() as usize,
                 max_context_tokens: (config.shape.context_tokens as usize).min(size.kv_pages * PAGE_TOKENS),
                 pages_total: size.kv_pages,
                 max_step_tokens: size.step_tokens,
                 max_slots: size.max_slots,
+                steps_in_flight: 1,
+                batch_buckets: Vec::new(),
                 threads: 1,
             },
             slots: std::iter::repeat_with(|| None).take(size.max_slots).collect(),

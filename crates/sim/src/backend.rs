@@ -8,7 +8,7 @@ use baton_backend::{
     Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
     SlotId, StepOutput, StepPlan, Ticket,
 };
-use baton_core::{PAGE_TOKENS, ServeError, TokenId};
+use baton_core::{Guarantee, PAGE_TOKENS, ServeError, TokenId};
 use baton_fabric::LayerCounter;
 
 use crate::clock::lock;
@@ -30,7 +30,7 @@ pub(crate) struct SimBackend {
 
 struct State {
     max_slots: usize,
-    generated_differ: bool,
+    guarantee: Guarantee,
     memory: Memory,
     journal: Arc<Journal>,
     slots: BTreeMap<SlotId, Slot>,
@@ -51,7 +51,7 @@ struct Slot {
 
 impl Hardware {
     pub(crate) fn new(
-        (max_slots, generated_differ): (usize, bool),
+        (max_slots, guarantee): (usize, Guarantee),
         memory: Memory,
         journal: Arc<Journal>,
         random: Random,
@@ -59,7 +59,7 @@ impl Hardware {
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
             max_slots,
-            generated_differ,
+            guarantee,
             memory,
             journal,
             slots: BTreeMap::new(),
@@ -162,7 +162,10 @@ impl State {
             let Some(slot) = self.slots.get(&segment.slot) else { continue };
             let (first, pages) = (segment.first_position, &self.plan.pages[segment.pages.clone()]);
             let Some(tokens) = slot.tokens.get(..first + segment.tokens.len()) else { continue };
-            let apart = if self.generated_differ { slot.sampler.prompt.len() } else { usize::MAX };
+            let apart = match self.guarantee {
+                Guarantee::ByToken => usize::MAX,
+                Guarantee::ByOrigin => slot.sampler.prompt.len(),
+            };
             self.memory.compute(layer, (tokens, apart), first, pages, |position, attention| {
                 logits[position - first].add(attention);
             });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_backend::{BackendSpec, Ticket};
-use baton_core::{EngineInfo, EngineReport, PromptTimes, ReservationId, ServeError};
+use baton_core::{EngineInfo, EngineReport, Numerics, PromptTimes, ReservationId, ServeError};
 use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
 use baton_protocol::{Command, SessionId};
 
@@ -21,6 +21,8 @@ use crate::random::Random;
 use crate::weather::{EngineSetUp, Weather};
 use crate::wire::{Replies, Wire};
 use crate::world::Event;
+
+const NUMERICS_ID: &str = "simulated";
 
 /// One life of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,20 +81,22 @@ impl Process {
         let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
         let failures = weather.sequence_failures_per_mille;
         let hardware = Hardware::new(
-            (set_up.slots, weather.generated_differ),
+            (set_up.slots, weather.guarantee),
             memory.clone(),
             Arc::clone(&journal),
             random.fork(),
             failures,
         );
         let spec = BackendSpec {
-            numerics_id: "simulated".to_owned(),
-            generated_differ: weather.generated_differ,
+            device: "simulated".to_owned(),
+            numerics: Numerics { id: NUMERICS_ID.to_owned(), guarantee: weather.guarantee },
             vocab_size: VOCAB,
             max_context_tokens: weather.context_tokens,
             pages_total: set_up.pages,
             max_step_tokens: 4096,
             max_slots: set_up.slots,
+            steps_in_flight: 1,
+            batch_buckets: Vec::new(),
             threads: 1,
         };
         let scheduler = Scheduler::new(&set_up.config, &spec, Box::new(fabric.join(id.engine, id, memory)))?;
@@ -119,7 +123,7 @@ impl Process {
     pub(crate) fn info(&self, weather: &Weather) -> EngineInfo {
         EngineInfo {
             model: "simulated".to_owned(),
-            numerics_id: "simulated".to_owned(),
+            numerics_id: NUMERICS_ID.to_owned(),
             vocab_size: VOCAB as u32,
             max_context_tokens: weather.context_tokens as u32,
             pages_total: self.set_up.pages as u32,

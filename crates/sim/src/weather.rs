@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use baton_core::Guarantee;
 use baton_engine::EngineConfig;
 use baton_router::{RetryPolicy, Role};
 
@@ -17,8 +18,7 @@ pub(crate) struct Weather {
     /// Of all prompts, how many may be as long as the context.
     pub(crate) long_prompts_percent: u64,
     pub(crate) scripts: u64,
-    /// As with other products for prompts than for answers.
-    pub(crate) generated_differ: bool,
+    pub(crate) guarantee: Guarantee,
     /// Requests arrive and faults happen before this.
     pub(crate) heals_at: Duration,
     pub(crate) network: Network,
@@ -129,7 +129,7 @@ impl Weather {
             transfers: Transfers::draw(theme, random),
             faults,
             sequence_failures_per_mille: if theme == Mixed && random.percent(30) { 3 } else { 0 },
-            generated_differ: random.percent(40),
+            guarantee: if random.percent(40) { Guarantee::ByOrigin } else { Guarantee::ByToken },
         }
     }
 

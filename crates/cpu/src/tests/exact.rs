@@ -4,7 +4,7 @@ use std::sync::Arc;
 #[cfg(target_arch = "x86_64")]
 use std::sync::atomic::Ordering;
 
-use baton_core::PageId;
+use baton_core::{Guarantee, PageId};
 use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
@@ -226,7 +226,7 @@ fn whole_numbers_without_vnni() {
 #[test]
 fn storage_is_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(odd_spec(Dtype::Bf16)));
-    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
+    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics.id.clone();
     let plain = id(Setup::PLAIN);
     let bf16 = Setup { dtype: StorageDtype::Bf16, kv_dtype: KvDtype::Bf16, ..Setup::PLAIN };
     assert_eq!(plain, id(Setup { threads: 2, tp: 6, isa: Some(Isa::Portable), weights: WeightForm::Compact, ..bf16 }));
@@ -241,7 +241,7 @@ fn storage_is_part_of_the_numerics_id() {
 #[test]
 fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
-    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics_id.clone();
+    let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics.id.clone();
     let (float, integer, both) = (id(Setup::PLAIN), id(Setup::INTEGER), id(Setup::BOTH));
     assert!(float != integer && float != both && integer != both, "{float}, {integer}, {both}");
     assert_eq!(integer, id(Setup { threads: 2, tp: 2, isa: Some(Isa::Portable), ..Setup::INTEGER }));
@@ -261,7 +261,7 @@ fn generated_tokens_differ_where_products_do() {
         (odd_spec(Dtype::Bf16), Setup::BOTH, false),
     ] {
         let backend = setup.backend(Arc::new(TinyModel::new(spec)));
-        assert_eq!(backend.spec().generated_differ, expected, "{:?}", setup.products);
+        assert_eq!(backend.spec().numerics.guarantee == Guarantee::ByOrigin, expected, "{:?}", setup.products);
     }
 }
 

@@ -4,7 +4,7 @@ use baton_core::PAGE_TOKENS;
 use baton_kv::{PageTable, pages_for};
 
 use super::Scheduler;
-use crate::sequence::{Sequence, SequenceId, Stage, cacheable};
+use crate::sequence::{Sequence, SequenceId, Stage};
 
 /// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
 struct Room {
@@ -113,7 +113,7 @@ impl Scheduler {
 
     fn grow_received(&mut self, id: SequenceId) -> Option<Room> {
         let headroom = self.headroom();
-        let &mut Sequence { ref tokens, alike, ref mut stage, .. } = self.sequences.get_mut(&id)?;
+        let Sequence { tokens, stage, .. } = self.sequences.get_mut(&id)?;
         let Stage::Received { pages, .. } = stage else { return None };
         let wanted = pages_for(tokens.len()).saturating_sub(pages.table().pages().len());
         if wanted + headroom > self.ledger.pages_available() {
@@ -125,7 +125,7 @@ impl Scheduler {
         // Of the cached pages that count as available one may lie above these, under another copy of the same beginning: it
         // cannot be evicted before they are.
         if self.ledger.grow(&mut pages, tokens.len()).is_err() {
-            self.ledger.insert(cacheable(tokens, alike, computed), &pages);
+            self.ledger.insert(&tokens[..computed], &pages);
             self.ledger.release(pages);
             return None;
         }
@@ -146,11 +146,9 @@ impl Scheduler {
         let prompt_tokens = request.asked.prompt.len();
 
         let cached = if request.prompt_logprobs_for(id).is_some() {
-            PageTable::new()
+            PageTable::new(prompt_tokens)
         } else {
-            // One token more than is wanted, since the last is never matched.
-            let end = sequence.tokens.len().min(sequence.alike.saturating_add(1));
-            self.ledger.match_prefix(&sequence.tokens[..end])
+            self.ledger.match_prefix(&sequence.tokens, prompt_tokens)
         };
         let sharable_tokens = prompt_tokens.min(sequence.tokens.len() - 1);
         let whole_pages = |other: &Sequence| other.computed().min(sharable_tokens) / PAGE_TOKENS;
@@ -192,7 +190,7 @@ impl Scheduler {
             std::mem::replace(&mut sequence.stage, Stage::Waiting)
         {
             sequence.stage = Stage::Preempted { slot };
-            self.ledger.insert(cacheable(&sequence.tokens, sequence.alike, computed), &pages);
+            self.ledger.insert(&sequence.tokens[..computed], &pages);
             self.ledger.release(pages);
         }
         self.waiting.insert(id);

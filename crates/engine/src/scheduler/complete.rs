@@ -7,7 +7,7 @@ use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent,
 
 use super::{Row, Scheduler, SessionEvent};
 use crate::error::EngineError;
-use crate::sequence::{Sequence, SequenceId, Stage, cacheable};
+use crate::sequence::{Sequence, SequenceId, Stage};
 
 impl Scheduler {
     /// Takes the results of the plan that [`schedule`](Self::schedule) returned last.
@@ -84,7 +84,7 @@ impl Scheduler {
     /// The row's tokens are computed.
     fn advance(&mut self, now: Duration, row: &Row, events: &mut Vec<SessionEvent>) {
         let Some(sequence) = self.sequences.get_mut(&row.sequence) else { return };
-        let Sequence { request: key, tokens, alike, stage, .. } = sequence;
+        let Sequence { request: key, tokens, stage, .. } = sequence;
         let Stage::Prefilling { pages, computed, .. } = stage else { return };
         let (key, begin) = (*key, *computed);
         *computed += row.tokens;
@@ -92,7 +92,7 @@ impl Scheduler {
         self.counters.prefill_tokens += row.tokens as u64;
         // At once, so that requests that arrive while this one runs share its prompt.
         if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
-            self.ledger.insert(cacheable(tokens, *alike, computed), pages);
+            self.ledger.insert(&tokens[..computed], pages);
         }
 
         let Some(request) = self.requests.get_mut(&key) else { return };

@@ -92,7 +92,7 @@ impl Scheduler {
             self.handoff.finish_export(id, PromptTimes::default());
             export.confirmed_by = Some(now + self.limits.delivery_timeout);
         } else {
-            let sequence = self.queue(key, Choice(0), computed.to_vec(), computed.len());
+            let sequence = self.queue(key, Choice(0), computed.to_vec());
             self.make_ready(sequence);
             active.sequences.push(sequence);
         }

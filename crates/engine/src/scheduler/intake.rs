@@ -100,7 +100,7 @@ impl Scheduler {
         let mut sequences = Vec::with_capacity(choices.len());
         for choice in choices {
             let tokens = [&*asked.prompt, &outputs[choice.index()]].concat();
-            sequences.push(self.queue(key, choice, tokens, asked.prompt.len()));
+            sequences.push(self.queue(key, choice, tokens));
         }
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
@@ -126,17 +126,10 @@ impl Scheduler {
         Ok(())
     }
 
-    pub(super) fn queue(
-        &mut self,
-        request: RequestKey,
-        choice: Choice,
-        tokens: Vec<TokenId>,
-        prompt_tokens: usize,
-    ) -> SequenceId {
+    pub(super) fn queue(&mut self, request: RequestKey, choice: Choice, tokens: Vec<TokenId>) -> SequenceId {
         let id = SequenceId(self.next_sequence);
         self.next_sequence += 1;
-        let alike = self.limits.alike(prompt_tokens);
-        self.sequences.insert(id, Sequence { request, choice, tokens, alike, stage: Stage::AwaitingPrompt });
+        self.sequences.insert(id, Sequence { request, choice, tokens, stage: Stage::AwaitingPrompt });
         id
     }
 

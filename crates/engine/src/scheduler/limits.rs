@@ -16,7 +16,6 @@ pub(super) struct StepLimits {
     pages_total: usize,
     /// A sequence that is alone can have this many tokens: the model's context, or all pages there are.
     pub(super) context_tokens: usize,
-    generated_differ: bool,
     pub(super) landing_timeout: Duration,
     pub(super) delivery_timeout: Duration,
 }
@@ -31,7 +30,6 @@ impl StepLimits {
             vocab_size: spec.vocab_size,
             pages_total: spec.pages_total,
             context_tokens: spec.max_context_tokens.min(spec.pages_total * PAGE_TOKENS),
-            generated_differ: spec.generated_differ,
             landing_timeout: config.landing_timeout,
             delivery_timeout: config.delivery_timeout,
         };
@@ -45,11 +43,6 @@ impl StepLimits {
             Some(&(option, _)) => Err(EngineError::Config { option }),
             None => Ok(limits),
         }
-    }
-
-    /// Of a sequence with such a prompt: tokens whose KV does not depend on who said them.
-    pub(super) fn alike(&self, prompt_tokens: usize) -> usize {
-        if self.generated_differ { prompt_tokens } else { usize::MAX }
     }
 
     pub(super) fn check(&self, asked: &GenerateRequest) -> Result<(), ServeError> {

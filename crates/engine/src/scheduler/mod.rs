@@ -25,7 +25,7 @@ use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::handoff::{HandOff, PageOffer};
 use crate::request::ActiveRequest;
-use crate::sequence::{RequestKey, Sequence, SequenceId, Stage, cacheable};
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 pub(crate) use export::Export;
 use limits::StepLimits;
 use receive::Reserved;
@@ -77,7 +77,7 @@ impl Scheduler {
     pub fn new(config: &EngineConfig, spec: &BackendSpec, handoff: Box<dyn HandOff>) -> Result<Self, EngineError> {
         Ok(Self {
             limits: StepLimits::new(config, spec)?,
-            ledger: PageLedger::new(spec.pages_total, config.prefix_cache),
+            ledger: PageLedger::new(spec.pages_total, config.prefix_cache.then_some(spec.numerics.guarantee)),
             slots: Slots::new(spec.max_slots),
             handoff,
             requests: BTreeMap::new(),
@@ -132,8 +132,8 @@ impl Scheduler {
     /// Takes pages and slot back from a sequence that is no longer in any list.
     fn dismantle(&mut self, sequence: Sequence, keep_in_cache: bool) {
         let computed = sequence.computed();
-        let (tokens, alike) = (&sequence.tokens, sequence.alike);
-        let keep = |computed: usize| if keep_in_cache { cacheable(tokens, alike, computed) } else { &[] };
+        let tokens = &sequence.tokens;
+        let keep = |computed: usize| if keep_in_cache { &tokens[..computed] } else { &[] };
         let (slot, pages) = match sequence.stage {
             Stage::AwaitingPrompt | Stage::Waiting => return,
             Stage::Landing { from, pages, .. } => {

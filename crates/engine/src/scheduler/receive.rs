@@ -8,7 +8,7 @@ use baton_kv::{CannotReserve, Reservation};
 use baton_protocol::{PrepRecv, SessionId};
 
 use super::Scheduler;
-use crate::sequence::{RequestKey, Sequence, SequenceId, Stage, cacheable};
+use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 /// Pages that nobody has started with. Lives as long as its session, and no longer than its lease.
 pub(super) struct Reserved {
@@ -129,14 +129,14 @@ impl Scheduler {
 
     /// The fabric stops; the sequence goes on with what was verified.
     pub(super) fn receive(&mut self, now: Duration, id: SequenceId, sender: PromptTimes) {
-        let Some(Sequence { request, tokens, alike, stage, .. }) = self.sequences.get_mut(&id) else { return };
+        let Some(Sequence { request, tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
         if let Some(request) = self.requests.get_mut(request) {
             request.progress.land(now, sender);
         }
         // The last token is computed here in any case, for its logits.
         let verified = self.handoff.revoke(from).min(tokens.len() - 1).max(pages.matched_tokens());
-        self.ledger.insert(cacheable(tokens, *alike, verified), pages.table());
+        self.ledger.insert(&tokens[..verified], pages.table());
         self.counters.handoffs_received += 1;
         self.counters.received_tokens += (verified - pages.matched_tokens()) as u64;
         self.counters.landing_us += now.saturating_sub(since).as_micros() as u64;
@@ -149,11 +149,11 @@ impl Scheduler {
         let received = |sequence: &Sequence| matches!(sequence.stage, Stage::Received { .. });
         let youngest =
             self.waiting.iter().rev().find(|id| **id != except && self.sequences.get(id).is_some_and(received));
-        let Some(Sequence { tokens, alike, stage, .. }) = youngest.and_then(|id| self.sequences.get_mut(id)) else {
+        let Some(Sequence { tokens, stage, .. }) = youngest.and_then(|id| self.sequences.get_mut(id)) else {
             return false;
         };
         if let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) {
-            self.ledger.abandon(pages, cacheable(tokens, *alike, computed));
+            self.ledger.abandon(pages, &tokens[..computed]);
         }
         true
     }

@@ -13,7 +13,8 @@ use baton_backend::{
     SlotId, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{
-    Attempt, Choice, GenerateRequest, Limits, PAGE_TOKENS, RequestId, SamplingParams, TokenId, TokenLogprobs,
+    Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, RequestId, SamplingParams, TokenId,
+    TokenLogprobs,
 };
 use baton_fabric::LayerCounter;
 
@@ -44,13 +45,15 @@ struct Slot {
 
 pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usize) -> BackendSpec {
     BackendSpec {
-        numerics_id: "fake".to_owned(),
-        generated_differ: false,
+        device: "fake".to_owned(),
+        numerics: Numerics { id: "fake".to_owned(), guarantee: Guarantee::ByToken },
         vocab_size: VOCAB,
         max_context_tokens,
         pages_total,
         max_step_tokens: 4096,
         max_slots,
+        steps_in_flight: 1,
+        batch_buckets: Vec::new(),
         threads: 1,
     }
 }
@@ -114,7 +117,8 @@ impl FakeModel {
             let token = slot.tokens[position];
             hash = mix(hash, token.0.into());
             let kv = &mut memory[pages[position / PAGE_TOKENS].index()][position % PAGE_TOKENS];
-            let generated = self.spec.generated_differ && position >= slot.sampler.prompt.len();
+            let generated =
+                self.spec.numerics.guarantee == Guarantee::ByOrigin && position >= slot.sampler.prompt.len();
             let expected = if generated { !hash } else { hash };
             if position < segment.first_position {
                 assert_eq!(*kv, expected, "KV of position {position} of {:?} is another sequence's", segment.slot);
