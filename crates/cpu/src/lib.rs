@@ -2,23 +2,13 @@
 //! touches a weight, a KV byte or a logit of it.
 #![allow(unsafe_code, reason = "kernels and KV memory live here; each block states why it is sound")]
 
-mod arithmetic;
 mod backend;
 mod batch;
 mod ceilings;
-mod chain;
-mod chunks;
-mod compact;
-mod element;
-mod flush;
-mod gemm;
-mod kept_rows;
 mod layers;
+mod matmul;
 pub mod measure;
 mod memory;
-mod pairs;
-mod quant;
-mod rows;
 mod sampling;
 mod shards;
 mod simd;
@@ -27,7 +17,6 @@ mod storage;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod tile_reader;
 mod weights;
 
 pub use backend::{CpuBackend, CpuOptions};

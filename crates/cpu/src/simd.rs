@@ -6,6 +6,7 @@ pub(crate) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod flush;
 pub(crate) mod isa;
 pub(crate) mod math;
 pub(crate) mod portable;

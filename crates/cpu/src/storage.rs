@@ -4,7 +4,7 @@ use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
 use half::bf16;
 
-use super::quant::CodeProducts;
+use crate::matmul::quant::CodeProducts;
 use crate::memory::kv::KvElement;
 use crate::simd::isa::Isa;
 use crate::simd::vector::padded;
@@ -148,7 +148,7 @@ pub fn kv_layout(model: &DecoderSpec, dtype: StorageDtype, kv: KvDtype) -> Optio
     Some(layout(order, model.layers, model.kv_heads, model.head_dim))
 }
 
-pub(super) fn layout(order: PageOrder, layers: usize, kv_heads: usize, head_dim: usize) -> KvLayout {
+pub(crate) fn layout(order: PageOrder, layers: usize, kv_heads: usize, head_dim: usize) -> KvLayout {
     // Values are read in whole vectors; keys are padded alike, so that both halves of a block are equal.
     KvLayout { order, layers: layers as u32, kv_heads: kv_heads as u32, head_dim: padded(head_dim) as u32 }
 }

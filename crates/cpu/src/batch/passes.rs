@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Batch, SegmentRows, Wanted};
-use crate::quant::CodeProducts;
+use crate::matmul::quant::CodeProducts;
 use crate::storage::TokenProducts;
 
 /// Buffers are reused from step to step.

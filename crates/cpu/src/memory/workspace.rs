@@ -4,8 +4,8 @@
 use baton_model::DecoderSpec;
 
 use super::region::{Buffer, Floats};
-use crate::arithmetic::{Arithmetic, Packed};
 use crate::layers::attention::{AttentionScratch, BlockProducts, PartialBuffers};
+use crate::matmul::arithmetic::{Arithmetic, Packed};
 use crate::shards::Shards;
 use crate::simd::vector::padded;
 use baton_backend::BackendError;

@@ -11,7 +11,7 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::portable::Portable;
 use super::vector::{Kernel, Lanes};
-use crate::flush::Flushed;
+use crate::simd::flush::Flushed;
 use baton_backend::BackendError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

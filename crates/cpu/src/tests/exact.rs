@@ -12,7 +12,7 @@ use super::runner::{Sequence, Setup, admit, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::layers::decoder::Phase;
 #[cfg(target_arch = "x86_64")]
-use crate::quant::WITHOUT_VNNI;
+use crate::matmul::quant::WITHOUT_VNNI;
 use crate::weights::Weights;
 use crate::{CpuBackend, Isa, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::Backend;

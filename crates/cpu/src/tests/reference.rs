@@ -8,8 +8,8 @@ use half::bf16;
 use super::runner::{Sequence, Setup, distributions, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::layers::attention::BLOCK_TOKENS;
+use crate::matmul::quant::GIVEN_BACK;
 use crate::memory::kv::Evening;
-use crate::quant::GIVEN_BACK;
 use crate::weights::Weights;
 use crate::{KvDtype, Products};
 

@@ -4,15 +4,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::chunks::Chunks;
-use crate::compact::{self, Compact, HighBytes};
-use crate::element::{Element, pair_stride};
+use crate::matmul::bf16::{BLOCK_DEPTH, TILE};
+use crate::matmul::quant::Cells;
 use crate::memory::region::Region;
-use crate::pairs::{BLOCK_DEPTH, TILE};
-use crate::quant::Cells;
 use crate::simd::vector::{LANES, padded};
 use crate::threads::team::{Member, Team};
-use crate::tile_reader::TileReader;
+use crate::weights::bf12::{self, Compact, HighBytes};
+use crate::weights::chunks::Chunks;
+use crate::weights::element::{Element, pair_stride};
+use crate::weights::tile_reader::TileReader;
 use baton_backend::BackendError;
 use baton_model::TensorView;
 
@@ -91,7 +91,7 @@ impl<E: Element> Matrix<E> {
     pub(crate) fn block_bytes(&self, panel: usize) -> usize {
         match (&self.cells, &self.compact) {
             (Some(cells), _) => cells.block_bytes(panel),
-            (None, Some(_)) => compact::TILE_BYTES,
+            (None, Some(_)) => bf12::TILE_BYTES,
             (None, None) => TILE * size_of::<E>(),
         }
     }

@@ -7,10 +7,10 @@ use baton_core::PAGE_TOKENS;
 use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
-use crate::chain::{MAX_TILE_ROWS, Product};
-use crate::element::{Element, pair_stride};
+use crate::matmul::f32::{MAX_TILE_ROWS, Product};
 use crate::memory::region::Floats;
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::element::{Element, pair_stride};
 use baton_backend::BackendError;
 
 /// Weights take the place of their scores.

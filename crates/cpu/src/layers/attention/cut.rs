@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::BLOCK_TOKENS;
 use crate::batch::Batch;
-use crate::gemm::OwnRows;
+use crate::matmul::gemm::OwnRows;
 use crate::shards::Shards;
 
 /// With so many of the longest items for each member, they are done with them at about the same time.

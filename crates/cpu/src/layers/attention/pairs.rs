@@ -11,11 +11,13 @@ use super::BLOCK_TOKENS;
 use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use super::tile_pages::TilePages;
-use crate::arithmetic::Arithmetic;
-use crate::element::{Element, pair_stride};
+use crate::matmul::arithmetic::Arithmetic;
+use crate::matmul::bf16::{
+    BLOCK_DEPTH, FEW_ROWS, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, distance, tile_index,
+};
 use crate::memory::region::Buffer;
-use crate::pairs::{BLOCK_DEPTH, FEW_ROWS, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, distance, tile_index};
 use crate::simd::vector::{LANES, Lanes, load_some};
+use crate::weights::element::{Element, pair_stride};
 use baton_backend::BackendError;
 
 const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;

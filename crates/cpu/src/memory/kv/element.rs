@@ -3,9 +3,9 @@
 use baton_core::PAGE_TOKENS;
 use baton_fabric::{Half, PageOrder};
 
-use crate::arithmetic::Arithmetic;
-use crate::element::Element;
+use crate::matmul::arithmetic::Arithmetic;
 use crate::simd::vector::{Lanes, padded};
+use crate::weights::element::Element;
 
 pub(crate) trait KvElement: Copy + Send + Sync + 'static {
     /// Of products, and with it of weights.

@@ -106,7 +106,7 @@ fn codes_of<L: Lanes>(values: &[f32], scale: f32) -> L {
     codes.max(L::splat(-LARGEST_CODE)).min(L::splat(LARGEST_CODE))
 }
 
-/// The same matrix in the order of [pairs](crate::element), exactly.
+/// The same matrix in the order of [pairs](crate::weights::element), exactly.
 ///
 /// # Safety
 /// `elements`, a multiple of 32, are readable at `codes` and writable at `to`.
@@ -121,9 +121,9 @@ pub(crate) unsafe fn widen<L: Lanes>(codes: *const i8, elements: usize, to: *mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::Element;
     use crate::simd::isa::Isa;
     use crate::simd::vector::Kernel;
+    use crate::weights::element::Element;
 
     /// More than a vector, and less than two.
     const DIM: usize = 22;

@@ -6,7 +6,7 @@ use half::bf16;
 
 #[cfg(test)]
 use super::emulated;
-use crate::pairs::{Asking, Pages, Passing};
+use crate::matmul::bf16::{Asking, Pages, Passing};
 
 /// Bytes of one row of a tile.
 pub(super) const ROW_BYTES: usize = 64;

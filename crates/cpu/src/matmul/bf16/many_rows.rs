@@ -1,0 +1,199 @@
+//! Many rows: all of an item's pass by one pair of panels after the other.
+
+use half::bf16;
+
+use super::ahead::Ahead;
+use super::expanding::Expanding;
+use super::meanwhile::Meanwhile;
+use super::passes::{Pass, PassBlocks, Passes, SumsAt};
+use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
+use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
+use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
+use crate::matmul::gemm::GemmItem;
+use crate::simd::vector::{LANES, Lanes};
+use crate::weights::Matrix;
+
+/// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
+#[inline(always)]
+pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, packed: &mut TileRows) {
+    let matrix = &item.weights.matrix;
+    let blocks = matrix.blocks();
+    let products = item.rows.len().div_ceil(PRODUCT_ROWS);
+    let (passing, of) = match products {
+        NEAR_PRODUCTS.. => (Passing::Left, PassBlocks::near(blocks)),
+        _ => (Passing::Neither, LONG_PASSES),
+    };
+    let rows = PassingRows { item, left, blocks, products, passing };
+    let is_own = |pass: &Pass| pass.panels.start < item.panels.end;
+    // Behind the last one comes the next item's first.
+    let next_items = Passes::new(item.panels.end..matrix.panels(), blocks, of);
+    let mut passes = Passes::new(item.panels.clone(), blocks, of).chain(next_items);
+    let (mut now, mut next) = (passes.next(), passes.next());
+    let mut meanwhile = Meanwhile::new(item);
+    let mut half = 0;
+    if let Some(pass) = &now {
+        // SAFETY: the first half is free.
+        meanwhile.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len())) };
+    }
+    while let Some(pass) = now.take_if(|pass| is_own(pass)) {
+        let after_next = passes.next();
+        let right = match meanwhile.expanding.take().map(Expanding::complete::<L>) {
+            Some((b, panel_stride)) => Right { b, panel_stride },
+            None => Right::in_memory(matrix, &pass),
+        };
+        let (ahead, steps) = (ahead(matrix, next.as_ref(), after_next.as_ref()), rows.steps::<L>(&pass));
+        // By the time that its turn comes.
+        let is_next_near = ahead.left() <= steps;
+        meanwhile.ahead = if is_next_near || matrix.is_plain() { ahead } else { Ahead::nothing() };
+        half = 1 - half;
+        if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
+            // SAFETY: this pass reads the other half.
+            let expanding = unsafe { Expanding::new(next, matrix, packed.expanded(half, next.blocks.len())) };
+            meanwhile.expanding = expanding.map(|expanding| match is_next_near {
+                true => expanding.without_asking(),
+                false => expanding.within(steps),
+            });
+        }
+        match pass.sums {
+            SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut meanwhile),
+            SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut meanwhile),
+        }
+        (now, next) = (next, after_next);
+    }
+    meanwhile.finish_all::<L>();
+}
+
+/// Both panels of a pass, before its turn comes. They follow each other, if all of their blocks are a pass.
+fn ahead(matrix: &Matrix<bf16>, pass: Option<&Pass>, then: Option<&Pass>) -> Ahead {
+    let Some(pass) = pass else { return Ahead::nothing() };
+    let then = then.map_or((matrix.panels(), 0), |pass| (pass.panels.start, pass.blocks.start));
+    let then = matrix.place(then.0, then.1);
+    let (first, block) = (pass.panels.start, pass.blocks.start);
+    let panel_bytes = pass.blocks.len() * matrix.block_bytes(first);
+    let are_whole = pass.blocks.len() * BLOCK_DEPTH >= matrix.depth();
+    if are_whole || pass.panels.len() < PRODUCT_PANELS {
+        return Ahead::new(matrix.place(first, block), None, pass.panels.len() * panel_bytes, then);
+    }
+    Ahead::new(matrix.place(first, block), Some(matrix.place(first + 1, block)), panel_bytes, then)
+}
+
+/// Tiles of a pass: blocks of a panel follow each other.
+struct Right {
+    b: *const bf16,
+    panel_stride: usize,
+}
+
+impl Right {
+    fn in_memory(matrix: &Matrix<bf16>, pass: &Pass) -> Self {
+        let b = matrix.panel(pass.panels.start).wrapping_add(pass.blocks.start * TILE);
+        Self { b, panel_stride: matrix.panel_stride() }
+    }
+}
+
+/// An item's rows, which meet one pass after the other.
+struct PassingRows<'a> {
+    item: &'a GemmItem<'a, bf16>,
+    /// In tile order.
+    left: *const bf16,
+    /// Of k.
+    blocks: usize,
+    products: usize,
+    passing: Passing,
+}
+
+impl PassingRows<'_> {
+    /// Products of a pass between whose blocks something else is done: those of two tiles of rows and two panels.
+    #[inline(always)]
+    fn beside<L: Lanes>(&self, pass: &Pass) -> usize {
+        let is_pair = L::TILES && pass.panels.len() == PRODUCT_PANELS;
+        if is_pair { (self.item.rows.len() + TILE_ROWS - 1) / PRODUCT_ROWS } else { 0 }
+    }
+
+    /// Blocks of all of them.
+    #[inline(always)]
+    fn steps<L: Lanes>(&self, pass: &Pass) -> usize {
+        self.beside::<L>(pass) * pass.blocks.len()
+    }
+
+    /// A pass of all blocks: one product's sums are finished while the next one's are computed.
+    #[inline(always)]
+    fn by_products<L: Lanes>(&self, pass: &Pass, right: &Right, packed: &mut TileRows, meanwhile: &mut Meanwhile<'_>) {
+        meanwhile.finish_within(pass.blocks.len(), PRODUCT_ROWS);
+        for product in 0..self.products {
+            let c = packed.other_sums();
+            self.multiply::<L>(product, pass, right, c, meanwhile);
+            let first = self.item.rows.start + product * PRODUCT_ROWS;
+            let rows = first..self.item.rows.end.min(first + PRODUCT_ROWS);
+            // SAFETY: the next product's go to the other place.
+            unsafe { meanwhile.finish_next::<L>(rows, pass.panels.clone(), c) };
+        }
+    }
+
+    /// Sums are resumed from pass to pass, and finished while the next pair is multiplied.
+    #[inline(always)]
+    fn by_pairs<L: Lanes>(
+        &self,
+        pass: &Pass,
+        place: usize,
+        right: &Right,
+        packed: &mut TileRows,
+        meanwhile: &mut Meanwhile<'_>,
+    ) {
+        meanwhile.finish_within(self.steps::<L>(pass), meanwhile.unfinished().div_ceil(pass.left));
+        let sums = packed.sums(place * self.products, self.products);
+        for product in 0..self.products {
+            let next = if product + 1 < self.products { product + 1 } else { 0 };
+            meanwhile.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
+            self.multiply::<L>(product, pass, right, sums.wrapping_add(product * PRODUCT_SUMS), meanwhile);
+        }
+        if pass.left == 1 {
+            // Those of the pair before: their place may be taken from the next turn on.
+            meanwhile.finish_all::<L>();
+        }
+        if pass.blocks.end == self.blocks {
+            // SAFETY: of all rows, one after the other; they are finished when the next pair's turn is over, which has another place.
+            unsafe { meanwhile.finish_next::<L>(self.item.rows.clone(), pass.panels.clone(), sums) };
+        }
+    }
+
+    /// Sums of one product, at `c`.
+    #[inline(always)]
+    fn multiply<L: Lanes>(
+        &self,
+        product: usize,
+        pass: &Pass,
+        right: &Right,
+        c: *mut f32,
+        meanwhile: &mut Meanwhile<'_>,
+    ) {
+        let (first_row, tile_stride) = (product * PRODUCT_ROWS, tile_stride(self.blocks));
+        let of_blocks = PairsProduct {
+            rows: (self.item.rows.len() - first_row).min(PRODUCT_ROWS),
+            panels: pass.panels.len(),
+            pairs: pass.blocks.len() * BLOCK_DEPTH / 2,
+            // SAFETY: `left` has all blocks of whole tiles of rows.
+            a: unsafe { self.left.add(first_row / TILE_ROWS * tile_stride + pass.blocks.start * TILE) },
+            a_tile_stride: tile_stride,
+            b: right.b,
+            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+            b_panel_stride: right.panel_stride,
+            b_ahead: WEIGHTS_AHEAD,
+            passing: self.passing,
+            c,
+            c_stride: PRODUCT_PANELS * LANES,
+            resume: pass.blocks.start > 0,
+        };
+        #[cfg(target_arch = "x86_64")]
+        if product < self.beside::<L>(pass) {
+            // SAFETY: below `Isa::run`, which has configured the tiles; there are two of rows, two panels of weights, and room for
+            // the sums of both.
+            return unsafe { of_blocks.run_beside::<L>(meanwhile) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = meanwhile;
+        L::call(of_blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests;

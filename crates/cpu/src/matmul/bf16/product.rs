@@ -1,0 +1,356 @@
+//! The one product of bf16 below projections and attention.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "rows, panels and lanes are numbers here; indexed loops unroll into registers"
+)]
+
+use half::bf16;
+
+#[cfg(target_arch = "x86_64")]
+use super::NEAR_BLOCKS;
+#[cfg(target_arch = "x86_64")]
+use super::meanwhile::Meanwhile;
+use super::vectors::{BlockProduct, Widened};
+use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::amx::{self, Operands};
+use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::Matrix;
+use crate::weights::tile_reader::TileReader;
+
+/// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct PairsProduct {
+    /// At most 32.
+    pub(crate) rows: usize,
+    /// 1 or 2.
+    pub(crate) panels: usize,
+    /// Of k.
+    pub(crate) pairs: usize,
+    /// In tile order.
+    pub(crate) a: *const bf16,
+    pub(crate) a_tile_stride: usize,
+    pub(crate) b: *const bf16,
+    pub(crate) b_pair_stride: usize,
+    pub(crate) b_panel_stride: usize,
+    /// With [few rows](FEW_ROWS), without tiles: what is asked for while B is multiplied lies so far behind each of its lines.
+    pub(crate) b_ahead: isize,
+    pub(crate) passing: Passing,
+    pub(crate) c: *mut f32,
+    pub(crate) c_stride: usize,
+    pub(crate) resume: bool,
+}
+
+/// What is read once while other operands are used again and again: it should not drive those out of the first-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passing {
+    Neither,
+    Left,
+    Right,
+    Both,
+}
+
+const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
+
+/// Without tiles so many rows are multiplied with B as it is read: they wait for memory.
+pub(crate) const FEW_ROWS: usize = 3;
+/// How far ahead of its use a panel of weights is asked for.
+pub(super) const WEIGHTS_AHEAD: isize = 24 * Matrix::<bf16>::PAIR_STRIDE as isize;
+
+/// Pointers in a product are good for the shapes it states: whoever makes one says why.
+impl Kernel for PairsProduct {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES && self.pairs.is_multiple_of(BLOCK_PAIRS) && self.pairs > 0 {
+            return self.on_tiles(&[self.b], 0);
+        }
+        if self.rows > FEW_ROWS {
+            // Apart, as it has large buffers.
+            return L::call(InVectors(self));
+        }
+        match self.rows {
+            3 => self.strip::<L, 3>(),
+            2 => self.strip::<L, 2>(),
+            1 => self.strip::<L, 1>(),
+            _ => {}
+        }
+    }
+}
+
+/// From one place to another, of which nothing else is known.
+#[inline(always)]
+pub(crate) fn distance(from: *const bf16, to: *const bf16) -> isize {
+    (to.addr() as isize - from.addr() as isize) / size_of::<bf16>() as isize
+}
+
+/// Without tiles.
+struct InVectors(PairsProduct);
+
+impl Kernel for InVectors {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        self.0.in_vectors::<L>();
+    }
+}
+
+/// A product whose right-hand side lies in pages, each a block of k: block i at `pages[i]` + `offset`.
+pub(crate) struct PagedProduct<'a> {
+    /// Of the first page; what is asked for is of the last one, as each one asks for the next.
+    pub(crate) product: PairsProduct,
+    pub(crate) pages: &'a [*const bf16],
+    pub(crate) offset: usize,
+}
+
+impl Kernel for PagedProduct<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let product = self.product;
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES {
+            return product.on_tiles(self.pages, self.offset);
+        }
+        for (block, page) in self.pages.iter().enumerate() {
+            // SAFETY: A has a block for every page.
+            let a = unsafe { product.a.add(block * TILE) };
+            let b_ahead = self.pages.get(block + 1).map_or(product.b_ahead, |&next| distance(*page, next));
+            PairsProduct { a, b: page.wrapping_add(self.offset), b_ahead, resume: block > 0, ..product }.run::<L>();
+        }
+    }
+}
+
+impl PairsProduct {
+    /// From a whole tile of rows on.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn at_row(&self, row: usize) -> Self {
+        // SAFETY: inside A and C.
+        unsafe {
+            let a = self.a.add(row / TILE_ROWS * self.a_tile_stride);
+            Self { rows: self.rows - row, a, c: self.c.add(row * self.c_stride), ..*self }
+        }
+    }
+
+    /// As many blocks as `pairs` says from each of `rights` on, one after the other.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn on_tiles(&self, rights: &[*const bf16], offset: usize) {
+        match (self.rows > TILE_ROWS, self.panels) {
+            (true, 2) => self.tiles::<2, 2>(rights, offset),
+            (false, 2) => self.tiles::<1, 2>(rights, offset),
+            _ => {
+                for row in (0..self.rows).step_by(TILE_ROWS) {
+                    self.at_row(row).tiles::<1, 1>(rights, offset);
+                }
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn tiles<const ROWS: usize, const COLUMNS: usize>(&self, rights: &[*const bf16], offset: usize) {
+        let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
+        // SAFETY: below `Isa::run`, which has configured the tiles; A, B and C hold whole ones.
+        unsafe {
+            amx::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            for (i, right) in rights.iter().enumerate() {
+                let product = Self { a: self.a.add(i * blocks * TILE), b: right.add(offset), ..*self };
+                for block in 0..blocks {
+                    amx::add::<ROWS, COLUMNS>(&product.operands(block));
+                }
+            }
+            amx::end::<ROWS, COLUMNS>(self.c, c_bytes);
+        }
+    }
+
+    /// Of two tiles of rows and two panels of weights, with other work between stretches of blocks.
+    ///
+    /// # Safety
+    /// Tiles are configured; A, B and C hold whole ones, pairs of B 64 bytes apart.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) unsafe fn run_beside<L: Lanes>(&self, meanwhile: &mut Meanwhile<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
+            amx::begin::<2, 2>(self.c, c_bytes, self.resume);
+            let mut block = 0;
+            while block < blocks {
+                let end = if block < NEAR_BLOCKS { blocks.min(NEAR_BLOCKS) } else { blocks };
+                let some = meanwhile.blocks().min(end - block);
+                let mut asking = meanwhile.asking();
+                amx::add_many(&self.operands(block), some, &mut asking);
+                meanwhile.go_on::<L>(some, asking);
+                block += some;
+            }
+            amx::end::<2, 2>(self.c, c_bytes);
+        }
+    }
+
+    /// With B as it is read, a few blocks at a time. `room` is where `b` is.
+    ///
+    /// # Safety
+    /// [`STREAM_BLOCKS`] of each panel are writable there.
+    #[inline(always)]
+    pub(super) unsafe fn stream<L: Lanes>(&self, room: *mut bf16, reader: &mut TileReader<'_>) {
+        debug_assert!(self.b == room);
+        let blocks = self.pairs / BLOCK_PAIRS;
+        #[cfg(target_arch = "x86_64")]
+        if L::TILES {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                match (self.rows > TILE_ROWS, self.panels) {
+                    (true, 2) => self.stream_tiles::<L, 2, 2>(blocks, room, reader),
+                    (false, 2) => self.stream_tiles::<L, 1, 2>(blocks, room, reader),
+                    _ => {
+                        for row in (0..self.rows).step_by(TILE_ROWS) {
+                            self.at_row(row).stream_tiles::<L, 1, 1>(blocks, room, &mut reader.clone());
+                        }
+                    }
+                }
+            };
+        }
+        for first in (0..blocks).step_by(STREAM_BLOCKS) {
+            let some = STREAM_BLOCKS.min(blocks - first);
+            // SAFETY: inside the room.
+            unsafe { reader.next::<L>(some, room, self.b_panel_stride) };
+            // SAFETY: A has all blocks.
+            let a = unsafe { self.a.add(first * TILE) };
+            L::call(Self { a, pairs: some * BLOCK_PAIRS, resume: self.resume || first > 0, ..*self });
+        }
+    }
+
+    /// Sums stay in their tiles.
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn stream_tiles<L: Lanes, const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        blocks: usize,
+        room: *mut bf16,
+        reader: &mut TileReader<'_>,
+    ) {
+        let c_bytes = self.c_stride * size_of::<f32>();
+        // SAFETY: as in `tiles`, and the caller's promise.
+        unsafe {
+            amx::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
+            // Tiles that were written just now take long to load, and between products vectors wait.
+            for first in (0..blocks).step_by(STREAM_BLOCKS) {
+                let some = STREAM_BLOCKS.min(blocks - first);
+                reader.next::<L>(some, room, self.b_panel_stride);
+                let product = Self { a: self.a.add(first * TILE), ..*self };
+                for block in 0..some {
+                    amx::add::<ROWS, COLUMNS>(&product.operands(block));
+                }
+            }
+            amx::end::<ROWS, COLUMNS>(self.c, c_bytes);
+        }
+    }
+
+    /// Of one block.
+    ///
+    /// # Safety
+    /// There is such a block.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn operands(&self, block: usize) -> Operands {
+        Operands {
+            // SAFETY: the caller's promise.
+            left: unsafe { self.a.add(block * TILE) },
+            left_tile_bytes: self.a_tile_stride * size_of::<bf16>(),
+            // SAFETY: the caller's promise.
+            right: unsafe { self.b.add(block * BLOCK_PAIRS * self.b_pair_stride) },
+            right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
+            right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
+            passing: match self.passing {
+                // What is too much for the first-level cache passes by, too.
+                Passing::Left if block >= NEAR_BLOCKS => Passing::Both,
+                passing => passing,
+            },
+        }
+    }
+
+    /// Block after block.
+    #[inline(always)]
+    fn in_vectors<L: Lanes>(&self) {
+        let mut widened = Widened::new();
+        for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
+            let pairs = BLOCK_PAIRS.min(self.pairs - first);
+            // SAFETY: whatever the product states lies inside A, B and C.
+            unsafe {
+                for panel in 0..self.panels {
+                    let b = self.b.add(panel * self.b_panel_stride + first * self.b_pair_stride);
+                    widened.put_columns::<L>(panel, b, self.b_pair_stride, pairs);
+                }
+                BlockProduct {
+                    rows: self.rows,
+                    panels: self.panels,
+                    pairs,
+                    a: self.a.add(first / BLOCK_PAIRS * TILE),
+                    a_tile_stride: self.a_tile_stride,
+                    c: self.c,
+                    c_stride: self.c_stride,
+                    begins: first == 0 && !self.resume,
+                }
+                .run::<L>(&mut widened);
+            }
+        }
+    }
+
+    /// `R` rows, one panel after the other.
+    #[inline(always)]
+    fn strip<L: Lanes, const R: usize>(&self) {
+        for panel in 0..self.panels {
+            self.chains::<L, R>(panel);
+        }
+    }
+
+    /// Both chains of a block in registers.
+    #[inline(always)]
+    fn chains<L: Lanes, const R: usize>(&self, panel: usize) {
+        let zeros = [L::splat(0.0); R];
+        let mut sums = zeros;
+        // SAFETY: `R` rows and the panel lie inside A, B and C.
+        unsafe {
+            let c = self.c.add(panel * LANES);
+            if self.resume {
+                for r in 0..R {
+                    sums[r] = L::load(c.add(r * self.c_stride));
+                }
+            }
+            let mut b = self.b.add(panel * self.b_panel_stride);
+            for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
+                let a = self.a.add(first / BLOCK_PAIRS * TILE).cast::<u32>();
+                let (mut even, mut odd) = (zeros, zeros);
+                for pair in 0..BLOCK_PAIRS.min(self.pairs - first) {
+                    L::prefetch(b.wrapping_offset(self.b_ahead).cast());
+                    let (columns, odd_columns) = (L::load_bf16_even(b.cast()), L::load_bf16_odd(b.cast()));
+                    for r in 0..R {
+                        let both = *a.add(r * BLOCK_PAIRS + pair);
+                        even[r] = L::splat(f32::from_bits(both << 16)).fma(columns, even[r]);
+                        odd[r] = L::splat(f32::from_bits(both & 0xffff_0000)).fma(odd_columns, odd[r]);
+                    }
+                    b = b.add(self.b_pair_stride);
+                }
+                for r in 0..R {
+                    sums[r] = sums[r].add(even[r].add(odd[r]));
+                }
+            }
+            for r in 0..R {
+                sums[r].store(c.add(r * self.c_stride));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

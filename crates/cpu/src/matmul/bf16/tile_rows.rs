@@ -1,0 +1,201 @@
+//! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB. Behind the last
+//! tile of 16 rows there may be [room](blocks_apart) that nobody uses.
+
+#![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::widened_rows::WidenedRows;
+use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS, WHOLE_BLOCKS};
+use crate::matmul::arithmetic::{Arithmetic, Packed};
+use crate::matmul::quant::QuantBuffers;
+use crate::matmul::rows::Normed;
+use crate::memory::region::{Buffer, Floats};
+use crate::simd::math::TOGETHER;
+use crate::simd::vector::{LANES, Lanes};
+use baton_backend::BackendError;
+
+pub(crate) const TILE_ROWS: usize = 16;
+/// k of one tile.
+pub(crate) const BLOCK_DEPTH: usize = 32;
+/// Elements.
+pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
+
+/// Blocks from 16 rows of so many to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
+/// multiple of 128 KiB apart, the slices of all of them would share the same sets of a second-level cache and drive each other
+/// out. So it is 9 KiB beyond a multiple of 16 KiB:
+///
+/// ```text
+///   sets       0 .................. 128 KiB
+///   rows  0    |-- slice --|                      32 or 64 KiB each
+///        16       |-- slice --|
+///        32          |-- slice --|                … 16 times: about as many in every set
+/// ```
+#[inline(always)]
+pub(crate) fn blocks_apart(blocks: usize) -> usize {
+    const STEP: usize = 16;
+    const BEYOND: usize = 9;
+    if blocks <= WHOLE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
+}
+
+/// Elements from 16 rows of so many blocks to the next 16.
+#[inline(always)]
+pub(crate) fn tile_stride(blocks: usize) -> usize {
+    blocks_apart(blocks) * TILE
+}
+
+/// Where (row, k) lies in rows that are so many blocks apart.
+#[inline(always)]
+pub(crate) fn tile_index(row: usize, k: usize, blocks_apart: usize) -> usize {
+    (row / TILE_ROWS * blocks_apart + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
+}
+
+/// Buffers of one member.
+pub(crate) struct TileRows {
+    /// Normed and rounded, kept from item to item of a phase.
+    rows: Buffer<bf16>,
+    blocks_apart: usize,
+    packed: Option<Range<usize>>,
+    /// Of two products, of two pairs of panels, or of a group of pairs that wait for the next slice of k.
+    sums: Floats,
+    /// Of the two where products' sums are finished in turn, the last one that was used.
+    place: usize,
+    /// What one pass over the rows multiplies with, and what the next one will, where weights have to be expanded.
+    expanded: Buffer<bf16>,
+    pub(super) widened: WidenedRows,
+    pub(crate) quant: QuantBuffers,
+}
+
+impl Packed for TileRows {
+    fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, BackendError> {
+        let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
+        let blocks_apart = blocks_apart(depth.div_ceil(BLOCK_DEPTH));
+        let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, WHOLE_BLOCKS);
+        Ok(Self {
+            rows: Buffer::new(rows * blocks_apart * BLOCK_DEPTH)?,
+            blocks_apart,
+            packed: None,
+            sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
+            place: 0,
+            expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
+            widened: WidenedRows::new(max_depth)?,
+            quant: QuantBuffers::new(rows, max_depth)?,
+        })
+    }
+
+    fn clear(&mut self) {
+        self.packed = None;
+        self.widened.clear();
+        self.quant.clear();
+    }
+}
+
+/// `R` rows of one tile, normed and rounded.
+///
+/// # Safety
+/// There is room for them at `to`.
+#[inline(always)]
+unsafe fn pack_rows<L: Lanes, const R: usize>(from: &Normed<'_>, first: usize, to: *mut bf16) {
+    let mut rows = [&[][..]; R];
+    for r in 0..R {
+        rows[r] = from.row(first + r);
+    }
+    let (scales, weight): ([L; R], _) = (from.norm.scales(rows), from.norm.weight);
+    for column in (0..weight.len()).step_by(LANES) {
+        // SAFETY: whole vectors of rows that are as wide as the weight, and of blocks that fit.
+        unsafe {
+            let (weight, to) = (L::load(weight.as_ptr().add(column)), to.add(tile_index(0, column, 0)));
+            for r in 0..R {
+                let x = L::load(rows[r].as_ptr().add(column));
+                bf16::put(weight.mul(x.mul(scales[r])), to.add(r * BLOCK_DEPTH));
+            }
+        }
+    }
+}
+
+impl TileRows {
+    /// Rows that are packed already are not packed again.
+    #[inline(always)]
+    pub(super) fn pack<L: Lanes>(&mut self, from: &Normed<'_>, rows: Range<usize>) -> *const bf16 {
+        let tiles = self.rows.as_mut_slice();
+        if self.packed.as_ref() != Some(&rows) {
+            assert!(from.norm.weight.len() <= self.blocks_apart * BLOCK_DEPTH);
+            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
+            const { assert!(TILE_ROWS.is_multiple_of(TOGETHER)) };
+            let (to, mut i) = (tiles.as_mut_ptr(), 0);
+            // SAFETY: so many rows fit.
+            unsafe {
+                while i + TOGETHER <= rows.len() {
+                    pack_rows::<L, TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    i += TOGETHER;
+                }
+                while i < rows.len() {
+                    pack_rows::<L, 1>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    i += 1;
+                }
+            }
+            self.packed = Some(rows);
+        }
+        tiles.as_ptr()
+    }
+
+    /// Of some products, one after the other. Pointers from earlier calls stay good.
+    #[inline(always)]
+    pub(super) fn sums(&mut self, first: usize, products: usize) -> *mut f32 {
+        assert!((first + products) * PRODUCT_SUMS <= self.sums.as_slice().len());
+        // SAFETY: inside the buffer.
+        unsafe { self.sums.as_mut_ptr().add(first * PRODUCT_SUMS) }
+    }
+
+    /// Of one product, not where those of the one before are.
+    #[inline(always)]
+    pub(super) fn other_sums(&mut self) -> *mut f32 {
+        self.place = 1 - self.place;
+        self.sums(self.place, 1)
+    }
+
+    /// Of so many rows × panels.
+    #[inline(always)]
+    pub(super) fn sums_of(&mut self, rows: usize, panels: usize) -> &mut [f32] {
+        &mut self.sums.as_mut_slice()[..rows * panels * LANES]
+    }
+
+    /// Room for so many blocks of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
+    #[inline(always)]
+    pub(super) fn expanded(&mut self, half: usize, blocks: usize) -> *mut bf16 {
+        let room = self.expanded.as_slice().len() / 2;
+        assert!(half < 2 && PRODUCT_PANELS * blocks * TILE <= room);
+        // SAFETY: inside the buffer.
+        unsafe { self.expanded.as_mut_ptr().add(half * room) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matmul::bf16::LONG_PASSES;
+    use crate::matmul::bf16::passes::PassBlocks;
+
+    #[test]
+    fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {
+        for blocks in 1..=WHOLE_BLOCKS {
+            assert_eq!(blocks_apart(blocks), blocks);
+        }
+        // Of a second-level cache of 16 ways: 64 KiB of sets, or 128.
+        for (blocks, sets) in (WHOLE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
+            let apart = blocks_apart(blocks);
+            assert!(apart >= blocks && apart < blocks + 16);
+            for slice in [LONG_PASSES.slice, PassBlocks::near(blocks).slice] {
+                let mut lines = vec![0; sets];
+                for block in (0..16).flat_map(|tile| (0..slice).map(move |block| tile * apart + block)) {
+                    lines[block % sets] += 1;
+                }
+                let even = 16 * slice / sets;
+                let most = even + (even / 4).max(2);
+                assert!(lines.iter().all(|&lines| lines <= most), "{blocks} blocks, {apart} apart: {lines:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Projections of many rows: which part of the output is one item for the team, and what becomes of the sums.
+
+mod places;
+
+use std::ops::Range;
+
+pub(crate) use self::places::Places;
+use crate::matmul::arithmetic::{Arithmetic, Waiting};
+use crate::matmul::quant::CodeProducts;
+use crate::matmul::rows::Rows;
+use crate::memory::shared::Shared;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, Lanes};
+use crate::weights::Projection;
+
+/// y = x · W + bias for all rows of a step, each shard its own columns of y.
+pub(crate) struct Gemm<'a, E: Arithmetic> {
+    pub(crate) x: Rows<'a, E>,
+    /// One part per shard.
+    pub(crate) weights: &'a [Projection<E>],
+    /// With weights that are codes.
+    pub(crate) products: CodeProducts,
+    pub(crate) y: Output<'a, E>,
+}
+
+/// What becomes of the sums. Row strides are whole vectors.
+pub(crate) enum Output<'a, E: Arithmetic> {
+    Store {
+        y: Shared<'a, f32>,
+        stride: usize,
+    },
+    /// y += sums
+    AddTo {
+        y: Shared<'a, f32>,
+        stride: usize,
+    },
+    /// Panels alternate between gate and up: silu(gate) · up, half as wide as W.
+    Gated(Waiting<'a, E>),
+}
+
+/// Rows of a step in blocks, which belong to members in turn: what a member computes of its own rows stays in its caches from
+/// one phase to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnRows {
+    block: usize,
+    blocks: usize,
+    pub(crate) owners: usize,
+}
+
+impl OwnRows {
+    /// For `members` of each shard; blocks are multiples of `tile_rows`, which divides `item_rows`.
+    fn new(rows: usize, (tile_rows, item_rows): (usize, usize), members: usize, shards: usize) -> Self {
+        let own = rows.div_ceil(members).max(LEAST_OWN_ROWS).next_multiple_of(tile_rows);
+        let block = item_rows.min(own).min(rows).max(1);
+        let blocks = rows.div_ceil(block);
+        Self { block, blocks, owners: if shards > 1 { 1 } else { blocks.min(members).max(1) } }
+    }
+
+    /// As products of so deep rows have them.
+    pub(crate) fn of<E: Arithmetic>(rows: usize, depth: usize, members: usize, shards: usize) -> Self {
+        Self::new(rows, (E::TILE_ROWS, E::item_rows(depth)), members, shards)
+    }
+
+    pub(crate) fn owner(&self, row: usize) -> usize {
+        row / self.block % self.owners
+    }
+}
+
+/// How a product is cut into items, in every shard. Who has done its own queue helps others.
+///
+/// ```text
+///   many rows          panels
+///                    | 0 | 1 | 2 |      queue 0: a member's own rows pass through all phases in its caches
+///                    | 0 | 1 | 2 |      queue 1
+///
+///   few              | 0 | 1 || 0 | 1 |  queues 0 and 1: what a member asks for beyond its item is its next one
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    row_block: usize,
+    panel_block: usize,
+    row_blocks: usize,
+    /// Row block b is in queue b % queues; of a single one, each has a range of panels.
+    pub(crate) queues: usize,
+}
+
+/// Enough for an even finish, few enough that the ticket costs nothing.
+const ITEMS_PER_MEMBER: usize = 6;
+/// Where every item of many rows reads them from afar, and the work is still shared out evenly: 3 took 4 % less time than 6.
+const FAR_ITEMS_PER_MEMBER: usize = 3;
+/// Fewer would read the weights too often for what they compute.
+const LEAST_OWN_ROWS: usize = 128;
+
+impl Cut {
+    /// `panels` and `members` of one shard; each of them is to have so many items.
+    fn new(own: &OwnRows, panels: usize, (members, items): (usize, usize), shards: usize) -> Self {
+        let &OwnRows { block: row_block, blocks: row_blocks, owners } = own;
+        let wanted = (members * items).div_ceil(row_blocks);
+        // Even, so that gate and up stay together.
+        let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
+        let queues = match row_blocks {
+            _ if shards > 1 => 1,
+            1 => members.max(1),
+            _ => owners,
+        };
+        Self { row_block, panel_block, row_blocks, queues }
+    }
+
+    fn in_many(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+        Self::new(own, panels, (members, ITEMS_PER_MEMBER), shards)
+    }
+
+    /// Only if the longest share is shorter then. An equal one is not enough: it is counted in whole items, and last ones have less.
+    fn in_few(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+        let few = Self::new(own, panels, (members, FAR_ITEMS_PER_MEMBER), shards);
+        let many = Self::in_many(own, panels, members, shards);
+        if few.longest_share(panels, members) < many.longest_share(panels, members) { few } else { many }
+    }
+
+    /// The most panels, times rows, that a member may have to do.
+    fn longest_share(&self, panels: usize, members: usize) -> usize {
+        (self.row_blocks * self.panel_blocks(panels)).div_ceil(members) * self.panel_block * self.row_block
+    }
+
+    fn panel_blocks(&self, panels: usize) -> usize {
+        panels.div_ceil(self.panel_block)
+    }
+
+    fn items(&self, panels: usize, queue: usize) -> usize {
+        if self.row_blocks == 1 {
+            return self.own_panel_blocks(panels, queue).len();
+        }
+        (self.row_blocks + self.queues - 1 - queue) / self.queues * self.panel_blocks(panels)
+    }
+
+    /// The (row block, panel block) of an item: those of the same rows follow each other.
+    fn place(&self, panels: usize, queue: usize, item: usize) -> (usize, usize) {
+        if self.row_blocks == 1 {
+            return (0, self.own_panel_blocks(panels, queue).start + item);
+        }
+        let panel_blocks = self.panel_blocks(panels);
+        (queue + item / panel_blocks * self.queues, item % panel_blocks)
+    }
+
+    /// Of a single row block.
+    fn own_panel_blocks(&self, panels: usize, queue: usize) -> Range<usize> {
+        let panel_blocks = self.panel_blocks(panels);
+        queue * panel_blocks / self.queues..(queue + 1) * panel_blocks / self.queues
+    }
+}
+
+impl<E: Arithmetic> Gemm<'_, E> {
+    /// For `members` of each shard.
+    pub(crate) fn cut(&self, isa: Isa, members: usize) -> Cut {
+        let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
+        let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
+        let shards = self.weights.len();
+        let of_whole_numbers =
+            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.has_codes());
+        let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
+        let reads_again =
+            isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
+        if reads_again {
+            Cut::in_few(&own, panels, members, shards)
+        } else {
+            Cut::in_many(&own, panels, members, shards)
+        }
+    }
+
+    pub(crate) fn items(&self, cut: &Cut, shard: usize, queue: usize) -> usize {
+        cut.items(self.weights[shard].matrix.panels(), queue)
+    }
+
+    pub(crate) fn item<'a>(
+        &'a self,
+        cut: &Cut,
+        shard: usize,
+        (queue, item): (usize, usize),
+        packed: &'a mut E::Packed,
+    ) -> PackedItem<'a, E> {
+        let weights = &self.weights[shard];
+        let all_panels = weights.matrix.panels();
+        let (row_block, panel_block) = cut.place(all_panels, queue, item);
+        let (row, panel) = (row_block * cut.row_block, panel_block * cut.panel_block);
+        let item = GemmItem {
+            gemm: self,
+            weights,
+            rows: row..(row + cut.row_block).min(self.x.len()),
+            panels: panel..(panel + cut.panel_block).min(all_panels),
+        };
+        PackedItem { item, packed }
+    }
+}
+
+/// An item with the buffers of the member that does it.
+pub(crate) struct PackedItem<'a, E: Arithmetic> {
+    item: GemmItem<'a, E>,
+    packed: &'a mut E::Packed,
+}
+
+impl<E: Arithmetic> Kernel for PackedItem<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        self.item.check();
+        E::multiply::<L>(&self.item, self.packed);
+        if self.item.stores_past_caches::<L>() {
+            L::wait_for_stores();
+        }
+    }
+}
+
+/// Rows × panels of one shard of a [`Gemm`], written by one member.
+pub(crate) struct GemmItem<'a, E: Arithmetic> {
+    pub(crate) gemm: &'a Gemm<'a, E>,
+    pub(crate) weights: &'a Projection<E>,
+    pub(crate) rows: Range<usize>,
+    /// Begin at an even one.
+    pub(crate) panels: Range<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_items_where_they_are_even() {
+        for (rows, members, panels) in [(512, 2, 44), (512, 4, 44), (512, 16, 8), (128, 2, 12)] {
+            let own = OwnRows::new(rows, (32, 256), members, 1);
+            assert_eq!(Cut::in_few(&own, 128, members, 1).panel_block, panels, "{rows} rows, {members} members");
+        }
+    }
+
+    #[test]
+    fn items_cover_everything_once() {
+        for (rows, members) in [1, 2, 7, 12, 97, 512, 1000].into_iter().flat_map(|rows| [1, 2, 7].map(|n| (rows, n))) {
+            for (tiles, panels) in
+                [((12, 12), 1), ((12, 96), 2), ((32, 256), 3), ((32, 256), 24), ((32, 512), 40), ((12, 96), 130)]
+            {
+                for (shards, new) in [(1, Cut::in_many as fn(&_, _, _, _) -> _), (1, Cut::in_few), (2, Cut::in_many)] {
+                    let cut: Cut = new(&OwnRows::new(rows, tiles, members, shards), panels, members, shards);
+                    assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
+                    assert!(cut.row_blocks == 1 || cut.row_block.is_multiple_of(tiles.0));
+                    assert!(cut.panel_block.is_multiple_of(2) && cut.queues <= members);
+                    // A shard may have fewer panels than the one that the cut was made for.
+                    for panels in [panels, panels - 1] {
+                        let places = (0..cut.queues).flat_map(|queue| {
+                            (0..cut.items(panels, queue)).map(move |item| cut.place(panels, queue, item))
+                        });
+                        let mut places: Vec<_> = places.collect();
+                        places.sort_unstable();
+                        let blocks = panels.div_ceil(cut.panel_block);
+                        let expected = (0..cut.row_blocks).flat_map(|row| (0..blocks).map(move |panel| (row, panel)));
+                        assert_eq!(places, expected.collect::<Vec<_>>(), "{cut:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+use baton_model::Dtype;
+use half::bf16;
+
+use super::super::cell_format::CellFormat;
+use super::super::codes::{code_bytes, put};
+use super::super::format::GROUP;
+use super::codes::{bias, biased};
+use super::expand::Expand;
+use super::few_rows::{OneRow, Product, TwoRows};
+use crate::matmul::bf16::{TILE, tile_index, widen};
+use crate::matmul::quant::buffers::PANELS;
+use crate::simd::isa::Isa;
+use crate::simd::vector::{Kernel, LANES, Lanes};
+
+const DEPTH: usize = 512;
+const BLOCKS: usize = DEPTH / GROUP;
+
+fn noise(i: usize) -> u64 {
+    (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd134_2543_de82_ef95)
+}
+
+fn dtypes() -> impl Iterator<Item = Dtype> {
+    Dtype::ALL.into_iter().filter(|dtype| CellFormat::of(*dtype).is_some())
+}
+
+/// A row of blocks whose halves, where scales and minima are, have exponents in the middle of their range.
+fn file_row(dtype: Dtype, seed: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..dtype.bytes_of(DEPTH)).map(|i| (noise(seed * 7919 + i) >> 40) as u8).collect();
+    let halves: &[usize] = match dtype {
+        Dtype::Q4_1 | Dtype::Q5_1 | Dtype::Q4K | Dtype::Q5K => &[0, 2],
+        Dtype::Q2K => &[80, 82],
+        Dtype::Q3K => &[108],
+        Dtype::Q6K => &[208],
+        _ => &[0],
+    };
+    for block in bytes.chunks_mut(dtype.block_bytes()) {
+        for &half in halves {
+            block[half + 1] = block[half + 1] & 0x83 | 0x18;
+        }
+    }
+    bytes
+}
+
+/// One panel.
+fn panel(format: CellFormat, dtype: Dtype, rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut cells = vec![0; DEPTH / format.depth() * format.cell_bytes()];
+    for (column, row) in rows.iter().enumerate() {
+        for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
+            format.put(cell, column, dtype, row, number);
+        }
+    }
+    cells
+}
+
+struct Codes<'a, const BITS: usize>(&'a [u8]);
+
+impl<const BITS: usize> Kernel for Codes<'_, BITS> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Vec<f32> {
+        let code = |k| {
+            // SAFETY: a whole cell.
+            let (code, place) = unsafe { biased::<L, BITS>(self.0.as_ptr(), k) };
+            code.to_array().map(|code| code - bias(BITS, place))
+        };
+        (0..GROUP).flat_map(code).collect()
+    }
+}
+
+#[test]
+fn codes_take_as_many_bits_as_they_have() {
+    fn check<const BITS: usize>() {
+        let code = |column: usize, k: usize| (noise(column * GROUP + k) >> 40) as u8 & ((1 << BITS) - 1) as u8;
+        let mut cell = vec![0; code_bytes(BITS)];
+        assert_eq!(cell.len() * 8, LANES * GROUP * BITS);
+        for column in 0..LANES {
+            put(&mut cell, BITS, column, &std::array::from_fn::<_, GROUP, _>(|k| code(column, k)));
+        }
+        let expected = (0..GROUP * LANES).map(|i| code(i % LANES, i / LANES));
+        let expected: Vec<f32> = expected.map(f32::from).collect();
+        for isa in Isa::available() {
+            assert_eq!(isa.run(Codes::<BITS>(&cell)), expected, "{BITS} bits, {isa}");
+        }
+    }
+    check::<2>();
+    check::<3>();
+    check::<4>();
+    check::<5>();
+    check::<6>();
+    check::<8>();
+}
+
+/// All blocks of a panel.
+fn expanded(isa: Isa, format: CellFormat, cells: &[u8]) -> Vec<bf16> {
+    let mut tiles = vec![bf16::NAN; BLOCKS * TILE];
+    for (block, tile) in tiles.chunks_mut(TILE).enumerate() {
+        isa.run(Expand { format, cells: cells.as_ptr(), block, to: tile.as_mut_ptr() });
+    }
+    tiles
+}
+
+/// In the order of a tile.
+fn weight(tiles: &[bf16], column: usize, k: usize) -> bf16 {
+    tiles[k / GROUP * TILE + k % GROUP / 2 * 2 * LANES + 2 * column + k % 2]
+}
+
+#[test]
+fn weights_are_what_the_file_stands_for() {
+    for dtype in dtypes() {
+        let format = CellFormat::of(dtype).unwrap();
+        let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
+        let cells = panel(format, dtype, &rows);
+        let tiles = expanded(Isa::Portable, format, &cells);
+        let (mut errors, mut squares, mut taken) = (0.0, 0.0, 0.0);
+        for (column, row) in rows.iter().enumerate() {
+            let mut expected = [0.0; DEPTH];
+            dtype.read(row, &mut expected);
+            for (k, &expected) in expected.iter().enumerate() {
+                let got = weight(&tiles, column, k).to_f32();
+                // A bf16 has eight bits; what cancels out leaves errors of what it was made of, and the lowest place of codes
+                // some more, where they have several: a scale is at most 1/4 there.
+                let largest = 300.0 * 2_f32.powi(-9);
+                let places = match format.bits() {
+                    4 => 0.25 * 2_f32.powi(-12),
+                    5 | 6 => 0.25 * 2_f32.powi(-14),
+                    _ => 0.0,
+                };
+                let bound = expected.abs() / 128.0 + largest * 1e-5 + places;
+                assert!((got - expected).abs() <= bound, "{dtype} at ({k}, {column}): {got}, not {expected}");
+                errors += f64::from(got - expected).powi(2);
+                squares += f64::from(expected).powi(2);
+                taken += f64::from(got - expected) * f64::from(expected);
+            }
+        }
+        // Rounding has 0.0017, and nothing is taken away from all.
+        assert!((errors / squares).sqrt() < 0.0022, "{dtype}: {}", (errors / squares).sqrt());
+        assert!((taken / squares).abs() < 0.0004, "{dtype}: {}", taken / squares);
+        for isa in Isa::available() {
+            let same = expanded(isa, format, &cells).iter().zip(&tiles).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{dtype} on {isa}");
+        }
+    }
+}
+
+struct Widen<'a>(&'a [bf16], usize, &'a mut [f32]);
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        // SAFETY: rows of one tile, and all blocks.
+        unsafe { widen::<L>(self.0.as_ptr(), self.1, self.2) };
+    }
+}
+
+#[test]
+fn few_rows_meet_the_weights_of_tiles_in_their_order() {
+    let mut x = vec![bf16::NAN; BLOCKS * TILE];
+    let value = |row: usize, k: usize| bf16::from_f32((noise(row * DEPTH + k) >> 40) as f32 / (1 << 23) as f32 - 1.0);
+    for (row, k) in (0..2).flat_map(|row| (0..DEPTH).map(move |k| (row, k))) {
+        x[tile_index(row, k, BLOCKS)] = value(row, k);
+    }
+    for dtype in dtypes() {
+        let format = CellFormat::of(dtype).unwrap();
+        let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
+        let cells = panel(format, dtype, &rows);
+        let tiles = expanded(Isa::Portable, format, &cells);
+        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 2)]) {
+            let mut widened = vec![0.0; rows * DEPTH];
+            isa.run(Widen(&x, rows, &mut widened));
+            let mut c = [7.0; 2 * PANELS * LANES];
+            let product =
+                Product { format, cells: cells.as_ptr(), blocks: BLOCKS, x: widened.as_ptr(), c: c.as_mut_ptr() };
+            match rows {
+                1 => isa.run(OneRow(product)),
+                _ => isa.run(TwoRows(product)),
+            }
+            for (i, got) in c.into_iter().enumerate() {
+                let (row, column) = (i / (PANELS * LANES), i % (PANELS * LANES));
+                let expected = if row < rows && column < LANES {
+                    (0..BLOCKS).fold(0.0, |sum, block| {
+                        let chain = |odd: usize| {
+                            (0..GROUP).skip(odd).step_by(2).map(|k| block * GROUP + k).fold(0.0_f32, |sum, k| {
+                                value(row, k).to_f32().mul_add(weight(&tiles, column, k).to_f32(), sum)
+                            })
+                        };
+                        sum + (chain(0) + chain(1))
+                    })
+                } else {
+                    7.0
+                };
+                assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}, {rows} rows: ({row}, {column})");
+            }
+        }
+    }
+}
+
+#[test]
+fn cells_are_as_small_as_blocks() {
+    for dtype in dtypes() {
+        let format = CellFormat::of(dtype).unwrap();
+        let (kept, in_file) = (DEPTH / format.depth() * format.cell_bytes(), LANES * dtype.bytes_of(DEPTH));
+        // Products of scales are kept as f32: 64 bits for each 32 weights.
+        let more = if matches!(dtype, Dtype::Q4K | Dtype::Q5K) { LANES * DEPTH / 4 } else { in_file * 6 / 100 };
+        assert!(kept <= in_file + more, "{dtype}: {kept} bytes, {in_file} in the file");
+    }
+}
