@@ -1,4 +1,4 @@
-//! What a mock is asked to be: `prefill-ms=200,decode-ms=20,error-rate=0.01`.
+//! Configuration of a mock engine: `prefill-ms=200,decode-ms=20,error-rate=0.01`.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// More is a typing error.
+/// Longer times are taken for typing errors.
 const LONGEST_S: f64 = 3600.0;
 
-/// `Default` computes everything in no time and never fails.
+/// The default takes no time and never fails.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MockConfig {
     pub speed: Speed,
@@ -31,27 +31,27 @@ pub struct Speed {
 pub struct FaultPlan {
     /// Share of requests that fail.
     pub error_rate: f64,
-    /// They fail after this many tokens.
+    /// Tokens that a failing request generates first.
     pub error_after_tokens: u32,
     pub stall: Duration,
     /// Share of steps that stall.
     pub stall_rate: f64,
     pub stall_every_steps: Option<u64>,
     pub crash_after_tokens: Option<u64>,
-    /// The same seed makes the same mistakes.
+    /// Equal seeds give equal faults.
     pub seed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// How long answers are. `None`: as long as the client allows.
+    /// Tokens per answer. `None`: as many as the client allows.
     pub output_tokens: Option<u32>,
     pub layers: u32,
     pub kv_bytes_per_token: u32,
     /// `None`: the tokenizer's.
     pub vocab: Option<u32>,
     pub context_tokens: u32,
-    /// How long KV waits to be fetched, and a fetcher for KV. For the dialects; native engines have their own.
+    /// How long KV waits to be fetched, and a decode engine for KV. Used by the dialects; native engines have options of their own.
     pub handoff_timeout: Duration,
 }
 

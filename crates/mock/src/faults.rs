@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn from a seed, so that a run can be repeated.
+//! Injected faults, drawn from a seed so that a run can be repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::FaultPlan;
 use crate::history::mix;
 
-/// Counts what has happened; each count has its own draw.
+/// Counts requests, steps and tokens; each count has its own random draw.
 #[derive(Debug)]
 pub(crate) struct Faults {
     plan: FaultPlan,
@@ -20,27 +20,27 @@ impl Faults {
         Self { plan, requests: AtomicU64::new(0), steps: AtomicU64::new(0), tokens: AtomicU64::new(0) }
     }
 
-    /// Once per request: after how many tokens it fails, when it does.
+    /// Called once per request. Returns the number of tokens after which it fails, if it does.
     pub(crate) fn doom(&self) -> Option<u32> {
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
         self.chance(1, request, self.plan.error_rate).then_some(self.plan.error_after_tokens)
     }
 
-    /// Once per step: how long it stalls.
+    /// Called once per step. Returns how long it stalls.
     pub(crate) fn stall(&self) -> Duration {
         let step = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         let due = self.plan.stall_every_steps.is_some_and(|every| step.is_multiple_of(every));
         if due || self.chance(2, step, self.plan.stall_rate) { self.plan.stall } else { Duration::ZERO }
     }
 
-    /// Once per token, before it is said: whether everything ends instead.
+    /// Called once before each token. Returns whether the process crashes instead.
     pub(crate) fn crashes(&self) -> bool {
-        let said = self.tokens.fetch_add(1, Ordering::Relaxed);
-        self.plan.crash_after_tokens.is_some_and(|after| said >= after)
+        let generated = self.tokens.fetch_add(1, Ordering::Relaxed);
+        self.plan.crash_after_tokens.is_some_and(|after| generated >= after)
     }
 
     fn chance(&self, kind: u64, count: u64, rate: f64) -> bool {
-        // 53 bits are a whole number in an f64.
+        // An f64 holds integers of 53 bits exactly.
         let draw = mix(mix(self.plan.seed, kind), count) >> 11;
         (draw as f64) < rate * (1u64 << 53) as f64
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_third_step_stalls_and_the_fifth_token_is_never_said() {
+    fn every_third_step_stalls_and_the_fifth_token_crashes() {
         let stall = Duration::from_millis(9);
         let faults = FaultPlan { stall, stall_every_steps: Some(3), crash_after_tokens: Some(4), ..plan(0) };
         let faults = Faults::new(faults);

@@ -1,8 +1,8 @@
-//! What a mock knows of a sequence: a hash of all its tokens. Its next token and its KV follow from it.
+//! A hash of all tokens of a sequence, from which a mock derives the next token and the KV.
 
 use baton_core::TokenId;
 
-/// Of the tokens `[0, n)` of a sequence.
+/// Hash of the tokens `[0, n)` of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History(u64);
 
@@ -15,7 +15,7 @@ impl History {
         Self(mix(self.0, token.0.into()))
     }
 
-    /// What depends on these tokens and on `salt`, and on nothing else.
+    /// A value that depends on these tokens and `salt` only.
     pub(crate) fn derive(self, salt: u64) -> u64 {
         mix(self.0, salt)
     }

@@ -1,6 +1,6 @@
-//! Engines without a model. Requests arrive as at any other engine: as step plans from the real scheduler
-//! ([`MockBackend`]), or over HTTP in another project's dialect. Tokens leave at the pace that a [`MockConfig`] sets, with
-//! the errors and stalls it asks for, and are the same on every mock, so that streams can be checked.
+//! Engines without a model. Requests arrive as step plans of the real scheduler ([`MockBackend`]) or over HTTP in another
+//! project's dialect. Tokens leave at the speed and with the faults that a [`MockConfig`] sets, and are the same on every
+//! mock, so that streams can be checked.
 
 mod backend;
 mod config;

@@ -1,11 +1,11 @@
-//! The tokens a mock may say.
+//! The tokens that a mock generates.
 
 use baton_core::{Candidate, TokenId, TokenLogprobs};
 use serde_json::Value;
 
 use crate::history::{History, mix};
 
-/// Tokens that are whole, visible text: a stream of them has one piece of text per token.
+/// Tokens with whole, visible text, so that a stream has one piece of text per token.
 pub struct Vocabulary {
     size: u32,
     words: Vec<Word>,
@@ -15,17 +15,17 @@ pub struct Vocabulary {
 struct Word {
     token: TokenId,
     text: Box<str>,
-    /// With its quotes.
+    /// The text as a JSON string, with quotes.
     json: Box<str>,
 }
 
 impl Vocabulary {
-    /// `size` tokens are understood, `words` (token and text) are said. `None` when there is no word.
+    /// Accepts token ids below `size` in prompts and generates `words` (token and text). `None` when no word has such an id.
     pub fn new(size: u32, words: impl IntoIterator<Item = (TokenId, String)>) -> Option<Self> {
-        let understood = |(token, _): &(TokenId, String)| token.0 < size;
+        let valid = |(token, _): &(TokenId, String)| token.0 < size;
         let words: Vec<Word> = words
             .into_iter()
-            .filter(understood)
+            .filter(valid)
             .map(|(token, text)| Word { token, json: Value::from(&*text).to_string().into(), text: text.into() })
             .collect();
         let digest = words.iter().fold(size.into(), |digest, word| mix(digest, word.token.0.into()));
@@ -36,34 +36,34 @@ impl Vocabulary {
         self.size
     }
 
-    /// Mocks with equal digests say the same.
+    /// Mocks with equal digests generate the same tokens.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// What follows a history: always the same for the same `draw`, and never one of `avoid`.
-    pub(crate) fn next(&self, history: History, draw: u64, avoid: &[TokenId]) -> Said {
+    /// The token after a history: a function of history and `draw`, and never one of `avoid`.
+    pub(crate) fn next(&self, history: History, draw: u64, avoid: &[TokenId]) -> Generated {
         let first = (history.derive(draw) % self.words.len() as u64) as usize;
         let allowed = |&at: &usize| !avoid.contains(&self.words[at].token);
         let at = (first..self.words.len()).chain(0..first).find(allowed).unwrap_or(first);
-        Said { token: self.words[at].token, word: at }
+        Generated { token: self.words[at].token, word: at }
     }
 
-    pub(crate) fn text(&self, said: Said) -> &str {
-        &self.words[said.word].text
+    pub(crate) fn text(&self, generated: Generated) -> &str {
+        &self.words[generated.word].text
     }
 
-    pub(crate) fn json(&self, said: Said) -> &str {
-        &self.words[said.word].json
+    pub(crate) fn json(&self, generated: Generated) -> &str {
+        &self.words[generated.word].json
     }
 
-    /// Which token a few bytes of text stand for, when nobody tokenizes it.
+    /// The token that stands for four bytes of text, as there is no tokenizer.
     pub(crate) fn token_for(&self, text: [u8; 4]) -> TokenId {
         let hash = mix(0, u32::from_le_bytes(text).into());
         self.words[(hash % self.words.len() as u64) as usize].token
     }
 
-    /// Half of what is left goes to each next candidate; the token that was said is the first.
+    /// The generated token has probability 1/2; each next candidate has half of the one before.
     pub(crate) fn logprobs(&self, token: TokenId, top: u32) -> TokenLogprobs {
         let logprob = |rank: usize| -(rank as f32 + 1.0) * std::f32::consts::LN_2;
         let others = self.words.iter().map(|word| word.token).filter(|&other| other != token);
@@ -73,9 +73,9 @@ impl Vocabulary {
     }
 }
 
-/// A token and where its text is.
+/// A generated token and the index of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Generated {
     pub(crate) token: TokenId,
     word: usize,
 }
@@ -89,19 +89,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_same_history_says_the_same_and_others_do_not() {
+    fn equal_histories_give_equal_tokens_and_others_do_not() {
         let vocabulary = words(1000);
         let history = History::of(&[TokenId(1), TokenId(2)]);
-        let said = vocabulary.next(history, 0, &[]);
-        assert_eq!(said, vocabulary.next(History::of(&[TokenId(1)]).then(TokenId(2)), 0, &[]));
-        assert_ne!(said, vocabulary.next(history, 1, &[]));
-        assert_ne!(said, vocabulary.next(History::of(&[TokenId(2), TokenId(1)]), 0, &[]));
-        assert_ne!(said, vocabulary.next(history, 0, &[said.token]));
-        assert_eq!(vocabulary.json(said), format!("\" w{}\"", said.token));
+        let generated = vocabulary.next(history, 0, &[]);
+        assert_eq!(generated, vocabulary.next(History::of(&[TokenId(1)]).then(TokenId(2)), 0, &[]));
+        assert_ne!(generated, vocabulary.next(history, 1, &[]));
+        assert_ne!(generated, vocabulary.next(History::of(&[TokenId(2), TokenId(1)]), 0, &[]));
+        assert_ne!(generated, vocabulary.next(history, 0, &[generated.token]));
+        assert_eq!(vocabulary.json(generated), format!("\" w{}\"", generated.token));
     }
 
     #[test]
-    fn only_words_it_understands_are_said() {
+    fn only_words_with_valid_ids_are_generated() {
         let pairs = [(TokenId(3), "a".to_owned()), (TokenId(9), "b".to_owned())];
         let vocabulary = Vocabulary::new(5, pairs).unwrap();
         for draw in 0..20 {
@@ -111,7 +111,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn logprobs_are_a_distribution_led_by_what_was_said() {
+    fn logprobs_are_a_distribution_led_by_the_generated_token() {
         let found = words(10).logprobs(TokenId(7), 4);
         assert_eq!(found.top.iter().map(|candidate| candidate.token.0).collect::<Vec<_>>(), [7, 0, 1, 2]);
         assert_eq!(found.chosen, found.top[0].logprob);

@@ -1,4 +1,4 @@
-//! Requests as routers send them. What a mock has no use for is let pass.
+//! Request bodies as routers send them. Unknown fields are ignored.
 
 use baton_core::TokenId;
 use serde::Deserialize;
@@ -18,12 +18,12 @@ pub(super) struct Body {
     pub(super) seed: Option<u64>,
     pub(super) stream: Option<bool>,
     pub(super) stream_options: Option<StreamOptions>,
-    /// A count for completions, a switch for chats.
+    /// A number for completions, a boolean for chats.
     pub(super) logprobs: Option<Value>,
     pub(super) return_token_ids: Option<bool>,
     pub(super) kv_transfer_params: Option<KvTransferParams>,
 
-    // SGLang's own call.
+    // SGLang's `/generate`.
     pub(super) text: Option<Prompts>,
     pub(super) input_ids: Option<Prompts>,
     pub(super) sampling_params: Option<SglangSampling>,
@@ -79,7 +79,7 @@ impl Message {
     }
 }
 
-/// vLLM's: the first leg asks for KV to be kept, the second brings back what the first was answered.
+/// vLLM's: the prefill leg asks for KV to be kept, the decode leg has the fields of the prefill leg's response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KvTransferParams {
@@ -90,7 +90,7 @@ pub(super) struct KvTransferParams {
     pub(super) remote_block_ids: Option<Value>,
     pub(super) remote_host: Option<String>,
     pub(super) remote_port: Option<u16>,
-    /// Spares tokenizing a chat again.
+    /// The tokens of a chat, so that the decode leg need not tokenize again.
     pub(super) prompt_token_ids: Option<Vec<TokenId>>,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum OneOrMany<T> {
 }
 
 impl<T: Clone> OneOrMany<T> {
-    /// One for each of `count` prompts; a single one is everybody's. `None` when there are too few or too many.
+    /// One value for each of `count` prompts; a single one is repeated. `None` if a list has another length.
     pub(super) fn spread(&self, count: usize) -> Option<Vec<T>> {
         match self {
             Self::One(one) => Some(vec![one.clone(); count]),

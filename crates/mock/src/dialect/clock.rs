@@ -1,4 +1,4 @@
-//! When each token is due.
+//! The times at which tokens are due.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::DialectEngine;
 
-/// Tokens are due at fixed distances from the first: a late one does not delay the others.
+/// Due times are spaced evenly from the first one, so a late token does not delay the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenClock {
     next: Instant,
@@ -28,7 +28,7 @@ impl TokenClock {
 }
 
 impl DialectEngine {
-    /// How long the prompts take to compute.
+    /// Simulated compute time of all prompts.
     pub(super) fn prefill_time(&self, prompt_tokens: usize) -> Duration {
         let speed = &self.config.speed;
         speed.prefill + speed.prefill_per_token * prompt_tokens as u32
@@ -39,7 +39,7 @@ impl DialectEngine {
     }
 }
 
-/// Does not even yield for what takes no time.
+/// Sleeps; a duration of zero does not yield.
 pub(super) async fn wait(duration: Duration) {
     if !duration.is_zero() {
         tokio::time::sleep(duration).await;

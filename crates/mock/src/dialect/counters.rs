@@ -1,5 +1,5 @@
-//! What a dialect's engine has seen, as Prometheus text: the gauges that routers look at under the names they know, and
-//! what a test wants to know of a router.
+//! Metrics of a dialect's engine as Prometheus text: the gauges that routers read, under the original names, and counters for
+//! tests of a router.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ pub(super) struct Counters {
     pub(super) refused_4xx: AtomicU64,
     pub(super) refused_5xx: AtomicU64,
     pub(super) tokens: AtomicU64,
-    /// Prompts whose KV was offered to a decode engine.
+    /// Prompts with KV offered to a decode engine.
     pub(super) kv_offered: AtomicU64,
     pub(super) kv_taken: AtomicU64,
-    /// Tries to take KV a second time, or to use a room again.
+    /// Attempts to fetch KV a second time, or to use a `bootstrap_room` again.
     pub(super) kv_reused: AtomicU64,
     pub(super) kv_expired: AtomicU64,
     pub(super) kv_unknown: AtomicU64,
-    /// KV of another prompt was asked for.
+    /// Attempts to fetch KV with another prompt.
     pub(super) kv_mismatched: AtomicU64,
-    /// Requests that did not get the KV they came for.
+    /// Requests that did not get their KV.
     pub(super) kv_load_failures: AtomicU64,
 }
 
@@ -37,9 +37,9 @@ impl Counters {
         count(if status.is_client_error() { &self.refused_4xx } else { &self.refused_5xx });
     }
 
-    pub(super) fn page(&self, dialect: Dialect) -> String {
+    pub(super) fn prometheus_text(&self, dialect: Dialect) -> String {
         let running = self.running.load(Ordering::Relaxed);
-        let mut page = match dialect {
+        let mut text = match dialect {
             Dialect::Vllm => {
                 gauge("vllm:num_requests_running", running)
                     + &gauge("vllm:num_requests_waiting", 0)
@@ -65,9 +65,9 @@ impl Counters {
             ("mock_kv_load_failures_total", &self.kv_load_failures),
         ] {
             let value = counter.load(Ordering::Relaxed);
-            page += &format!("# TYPE {name} counter\n{name} {value}\n");
+            text += &format!("# TYPE {name} counter\n{name} {value}\n");
         }
-        page
+        text
     }
 }
 
@@ -75,7 +75,7 @@ fn gauge(name: &str, value: u64) -> String {
     format!("# TYPE {name} gauge\n{name} {value}\n")
 }
 
-/// A request in progress.
+/// Counts a request as running until it is dropped.
 pub(super) struct Running(Arc<DialectEngine>);
 
 impl Running {

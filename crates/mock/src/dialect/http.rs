@@ -1,4 +1,4 @@
-//! From a listening socket to bodies and back.
+//! The HTTP server of a mock: reads request bodies, sends whole or streamed responses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -16,14 +16,14 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::pour::Pour;
+use super::stream::ResponseStream;
 use super::{Dialect, DialectEngine};
 
-/// As the gateway's.
+/// The gateway's default.
 const MAX_BODY_BYTES: usize = 32 << 20;
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
-/// Answers every connection until it is dropped.
+/// Serves connections until the future is dropped.
 pub(super) async fn serve<A, F>(listener: TcpListener, engine: Arc<DialectEngine>, answer: A)
 where
     A: Fn(Arc<DialectEngine>, Request<Incoming>) -> F + Copy + Send + Sync + 'static,
@@ -34,7 +34,7 @@ where
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
         };
-        // A token is a packet. Should the option be refused, tokens are late, not lost.
+        // Each token is sent at once. Without this option tokens would be late, not lost.
         let _ = socket.set_nodelay(true);
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
@@ -49,22 +49,24 @@ where
     }
 }
 
-pub(super) async fn read(mut body: Incoming, engine: &DialectEngine) -> Result<Vec<u8>, Refused> {
+pub(super) async fn read(mut body: Incoming, engine: &DialectEngine) -> Result<Vec<u8>, ErrorResponse> {
     let mut bytes = Vec::with_capacity(body.size_hint().lower().min(MAX_BODY_BYTES as u64) as usize);
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let data = frame.map_err(|error| Refused::bad(engine, format!("the body broke off: {error}")))?.into_data();
+        let data = frame
+            .map_err(|error| ErrorResponse::bad(engine, format!("the connection ended inside the body: {error}")))?
+            .into_data();
         bytes.extend_from_slice(&data.unwrap_or_default());
         if bytes.len() > MAX_BODY_BYTES {
-            return Err(Refused::new(engine, StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()));
+            return Err(ErrorResponse::new(engine, StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()));
         }
     }
     Ok(bytes)
 }
 
-/// A whole answer, or tokens as they come.
+/// A response body: known in full, or streamed token by token.
 pub(super) enum Reply {
     Whole(Option<Bytes>),
-    Tokens(Box<Pour>),
+    Tokens(Box<ResponseStream>),
 }
 
 impl Body for Reply {
@@ -74,7 +76,7 @@ impl Body for Reply {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Tokens(pour) => pour.poll_next(context).map(|event| event.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Tokens(tokens) => tokens.poll_next(context).map(|event| event.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -96,29 +98,29 @@ pub(super) fn json(value: &Value) -> Response<Reply> {
     whole("application/json", value.to_string())
 }
 
-/// As events, or all at once.
-pub(super) async fn tokens(mut pour: Pour, stream: bool) -> Result<Response<Reply>, Refused> {
+/// Responds with an event stream, or with one JSON document after the last token.
+pub(super) async fn tokens(mut tokens: ResponseStream, stream: bool) -> Result<Response<Reply>, ErrorResponse> {
     if stream {
-        return Ok(events(pour));
+        return Ok(events(tokens));
     }
-    pour.say_all().await?;
-    Ok(whole("application/json", pour.whole(None)))
+    tokens.generate_all().await?;
+    Ok(whole("application/json", tokens.document(None)))
 }
 
-pub(super) fn events(pour: Pour) -> Response<Reply> {
-    let mut response = Response::new(Reply::Tokens(Box::new(pour)));
+pub(super) fn events(tokens: ResponseStream) -> Response<Reply> {
+    let mut response = Response::new(Reply::Tokens(Box::new(tokens)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     response
 }
 
-/// Why there is no answer, in the words of the dialect.
+/// An error response in the dialect's JSON shape.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct ErrorResponse {
     pub(super) status: StatusCode,
     pub(super) body: Value,
 }
 
-impl Refused {
+impl ErrorResponse {
     pub(super) fn new(engine: &DialectEngine, status: StatusCode, message: String) -> Self {
         let kind = match status {
             StatusCode::NOT_FOUND => "NotFoundError",

@@ -1,23 +1,23 @@
 //! Other projects' engines, as their routers see them: prefill and decode legs over HTTP, with the timing and the faults of
-//! a mock. A request meets the files in this order: [`http`], [`routes`], [`body`] and [`job`], then [`vllm`] or
-//! [`sglang`]; tokens leave through [`pour`].
+//! a mock. A request meets the files in this order: [`http`], [`routes`], [`body`] and [`request`], then [`vllm`]
+//! or [`sglang`]; tokens leave through [`stream`].
 
 mod body;
-mod book;
 mod bootstrap;
+mod bounded_map;
 mod clock;
 mod counters;
-mod desk;
+mod events;
+mod handoffs;
 mod http;
-mod job;
 mod offers;
-mod pour;
 mod prompts;
-mod rooms;
+mod request;
 mod routes;
+mod sessions;
 mod sglang;
-mod shape;
 mod side_channel;
+mod stream;
 mod vllm;
 
 use std::io;
@@ -29,19 +29,19 @@ use tokio::net::TcpListener;
 use crate::config::MockConfig;
 use crate::faults::Faults;
 use crate::vocabulary::Vocabulary;
-use bootstrap::Routes;
+use bootstrap::RouteCache;
 use counters::Counters;
-use desk::Desk;
-use side_channel::RemoteDesks;
+use handoffs::HandOffs;
+use side_channel::RemoteEngines;
 
-/// Whose protocol is spoken.
+/// The project whose HTTP protocol is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Vllm,
     Sglang,
 }
 
-/// Which half of a request an engine serves. Without one, vLLM's serves either half, SGLang's whole requests.
+/// The leg of a request that an engine serves. Without a role vLLM's serves both legs, SGLang's serves whole requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Prefill,
@@ -51,10 +51,10 @@ pub enum Role {
 pub struct DialectConfig {
     pub dialect: Dialect,
     pub role: Option<Role>,
-    /// The name clients ask for.
+    /// The model name in requests.
     pub model: String,
     pub mock: MockConfig,
-    /// Of SGLang's prefill engines; 0 takes a free one.
+    /// Port of a prefill engine's bootstrap server in SGLang's dialect; 0 takes a free one.
     pub bootstrap_port: u16,
 }
 
@@ -66,7 +66,7 @@ pub struct DialectServer {
     engine: Arc<DialectEngine>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct DialectEngine {
     dialect: Dialect,
     role: Option<Role>,
@@ -79,9 +79,9 @@ pub(crate) struct DialectEngine {
     id: String,
     /// Where other mocks fetch KV from this one.
     side_channel: SocketAddr,
-    desk: Desk,
-    others: RemoteDesks,
-    routes: Routes,
+    handoffs: HandOffs,
+    remote_engines: RemoteEngines,
+    routes: RouteCache,
 }
 
 impl Role {
@@ -94,7 +94,7 @@ impl Role {
 }
 
 impl DialectEngine {
-    /// What other mocks are told to connect to.
+    /// The address at which other mocks fetch KV.
     fn side_channel_address(&self) -> SocketAddr {
         let mut address = self.side_channel;
         if address.ip().is_unspecified() {
@@ -123,9 +123,9 @@ impl DialectServer {
             counters: Counters::default(),
             id: uuid::Uuid::new_v4().to_string(),
             side_channel: side_channel.local_addr()?,
-            desk: Desk::new(config.mock.shape.handoff_timeout),
-            others: RemoteDesks::default(),
-            routes: Routes::default(),
+            handoffs: HandOffs::new(config.mock.shape.handoff_timeout),
+            remote_engines: RemoteEngines::default(),
+            routes: RouteCache::default(),
             config: config.mock,
         });
         Ok(Self { listener, side_channel, bootstrap, engine })
@@ -140,7 +140,7 @@ impl DialectServer {
         self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.local_addr().ok())
     }
 
-    /// Until it is dropped.
+    /// Serves until the future is dropped.
     pub async fn serve(self) {
         let Self { listener, side_channel, bootstrap, engine } = self;
         let bootstrapping = async {
@@ -157,7 +157,7 @@ impl DialectServer {
     }
 }
 
-/// An error says which address it is about: there are several.
+/// Binds an address and names it in the error: there are several.
 async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))

@@ -15,7 +15,7 @@ pub(super) enum Prompt {
 }
 
 impl Prompt {
-    /// Nobody tokenizes for a mock: four bytes of text stand for a token.
+    /// Mocks have no tokenizer: every four bytes of text become a token.
     pub(super) fn into_tokens(self, vocabulary: &Vocabulary) -> Vec<TokenId> {
         match self {
             Self::Text(text) => {
@@ -30,11 +30,11 @@ impl Prompt {
     }
 }
 
-/// Read in one pass: a long prompt must not cost a mock more than a router.
+/// Parsed in one pass, so that a long prompt costs a mock no more than the router.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompts {
     pub(super) list: Vec<Prompt>,
-    /// The answer to a list is a list, also when it has one entry.
+    /// Whether the prompts were a list: then the answer is a list too, even for one prompt.
     pub(super) batch: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which path is answered by whom.
+//! Routing by path.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
-use super::http::{self, Refused, Reply};
-use super::job::{Api, Job};
+use super::http::{self, ErrorResponse, Reply};
+use super::request::{Api, DialectRequest};
 use super::{Dialect, DialectEngine, sglang, vllm};
 
 pub(super) async fn answer(engine: Arc<DialectEngine>, request: Request<Incoming>) -> Response<Reply> {
@@ -22,24 +22,24 @@ pub(super) async fn answer(engine: Arc<DialectEngine>, request: Request<Incoming
     };
     let answered = async {
         let bytes = http::read(body, &engine).await?;
-        let job = Job::parse(&engine, api, &bytes, request_id(&head.headers))?;
+        let request = DialectRequest::parse(&engine, api, &bytes, request_id(&head.headers))?;
         match engine.dialect {
-            Dialect::Vllm => vllm::answer(&engine, job).await,
-            Dialect::Sglang => sglang::answer(&engine, job).await,
+            Dialect::Vllm => vllm::answer(&engine, request).await,
+            Dialect::Sglang => sglang::answer(&engine, request).await,
         }
     };
-    answered.await.unwrap_or_else(|refused: Refused| {
-        engine.counters.refused(refused.status);
-        refused.respond()
+    answered.await.unwrap_or_else(|error: ErrorResponse| {
+        engine.counters.refused(error.status);
+        error.respond()
     })
 }
 
-/// Routers send the same on both legs.
+/// Routers send the same id on both legs.
 fn request_id(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-request-id").and_then(|value| value.to_str().ok())
 }
 
-/// What routers ask before they send anything.
+/// Health checks, the model list and metrics.
 fn about(engine: &DialectEngine, path: &str) -> Response<Reply> {
     let (model, context) = (&engine.model, engine.config.shape.context_tokens);
     match (path, engine.dialect) {
@@ -63,11 +63,13 @@ fn about(engine: &DialectEngine, path: &str) -> Response<Reply> {
             "disaggregation_mode": engine.role.map_or("null", |role| role.name()), "max_total_num_tokens": context,
             "internal_states": [{}], "version": "mock",
         })),
-        ("/metrics", dialect) => http::whole("text/plain; version=0.0.4; charset=utf-8", engine.counters.page(dialect)),
+        ("/metrics", dialect) => {
+            http::whole("text/plain; version=0.0.4; charset=utf-8", engine.counters.prometheus_text(dialect))
+        }
         _ => unknown(engine, path),
     }
 }
 
 fn unknown(engine: &DialectEngine, what: &str) -> Response<Reply> {
-    Refused::new(engine, StatusCode::NOT_FOUND, format!("there is nothing at {what}")).respond()
+    ErrorResponse::new(engine, StatusCode::NOT_FOUND, format!("there is nothing at {what}")).respond()
 }

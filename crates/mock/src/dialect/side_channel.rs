@@ -1,8 +1,8 @@
-//! How one mock fetches KV from another: a connection per pair, many requests on it. It stands in for NIXL and Mooncake,
-//! which is no part of what routers see; of the KV only its name, its prompt's hash and its length travel.
+//! How a mock decode engine fetches KV from a mock prefill engine: one connection per pair, many requests on it. It stands in
+//! for NIXL and Mooncake, which routers do not see; only the KV's name, its prompt's hash and its length are sent.
 //!
 //! ```text
-//!   fetch    tag: u64 │ prompt: u64 │ length: u8 │ name        answer   tag: u64 │ tokens + 1, or 0: u32 │ refusal: u8
+//!   fetch    tag: u64 │ prompt: u64 │ length: u8 │ name        answer   tag: u64 │ tokens + 1, or 0: u32 │ error: u8
 //! ```
 
 use std::collections::HashMap;
@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::book::lock;
+use super::bounded_map::lock;
 use super::counters::count;
-use super::desk::Refusal;
+use super::handoffs::KvError;
 use super::{Dialect, DialectEngine};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,9 +25,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// Fetches or answers that may wait to be written.
 const QUEUED: usize = 1024;
 
-type Fetched = Result<u32, Refusal>;
+type Fetched = Result<u32, KvError>;
 
-/// On a prefill engine.
+/// Serves fetches on a prefill engine.
 pub(super) async fn serve(listener: TcpListener, engine: Arc<DialectEngine>) {
     loop {
         match listener.accept().await {
@@ -52,30 +52,30 @@ async fn serve_one(socket: TcpStream, engine: Arc<DialectEngine>) -> io::Result<
     loop {
         let (tag, prompt, name) = read_fetch(&mut input).await?;
         let fetched: futures_util::future::BoxFuture<'static, Fetched> = match engine.dialect {
-            Dialect::Vllm => Box::pin(std::future::ready(engine.desk.offers.take(&name, prompt))),
+            Dialect::Vllm => Box::pin(std::future::ready(engine.handoffs.offers.take(&name, prompt))),
             Dialect::Sglang => match name.parse() {
-                Ok(room) => Box::pin(engine.desk.rooms.join(room, prompt)),
-                Err(_) => Box::pin(std::future::ready(Err(Refusal::Unknown))),
+                Ok(room) => Box::pin(engine.handoffs.sessions.join(room, prompt)),
+                Err(_) => Box::pin(std::future::ready(Err(KvError::Unknown))),
             },
         };
         let (answers, engine) = (answers.clone(), Arc::clone(&engine));
         tokio::spawn(async move {
             let fetched = fetched.await;
-            note(&engine, fetched);
-            // Nobody to tell when the connection has ended.
+            count_outcome(&engine, fetched);
+            // The connection may have ended.
             let _ = answers.send(answer(tag, fetched)).await;
         });
     }
 }
 
-fn note(engine: &DialectEngine, fetched: Fetched) {
+fn count_outcome(engine: &DialectEngine, fetched: Fetched) {
     let counters = &engine.counters;
     match fetched {
         Ok(_) => count(&counters.kv_taken),
-        Err(Refusal::Used) => count(&counters.kv_reused),
-        Err(Refusal::Expired | Refusal::NoShow) => count(&counters.kv_expired),
-        Err(Refusal::OtherPrompt) => count(&counters.kv_mismatched),
-        Err(Refusal::Unknown | Refusal::Gone) => count(&counters.kv_unknown),
+        Err(KvError::Used) => count(&counters.kv_reused),
+        Err(KvError::Expired | KvError::PeerTimeout) => count(&counters.kv_expired),
+        Err(KvError::OtherPrompt) => count(&counters.kv_mismatched),
+        Err(KvError::Unknown | KvError::Gone) => count(&counters.kv_unknown),
     }
 }
 
@@ -90,20 +90,21 @@ fn answer(tag: u64, fetched: Fetched) -> Vec<u8> {
     let mut bytes = tag.to_be_bytes().to_vec();
     let tokens = fetched.map_or(0, |tokens| tokens.saturating_add(1));
     bytes.extend_from_slice(&tokens.to_be_bytes());
-    bytes.push(fetched.err().map_or(0, |refusal| refusal as u8));
+    bytes.push(fetched.err().map_or(0, |error| error as u8));
     bytes
 }
 
 async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, Fetched)> {
-    let (tag, tokens, refusal) = (input.read_u64().await?, input.read_u32().await?, input.read_u8().await?);
-    let all = [Refusal::Unknown, Refusal::Used, Refusal::Expired, Refusal::OtherPrompt, Refusal::Gone, Refusal::NoShow];
-    let refusal = all.into_iter().find(|known| *known as u8 == refusal).unwrap_or(Refusal::Gone);
-    Ok((tag, tokens.checked_sub(1).ok_or(refusal)))
+    let (tag, tokens, code) = (input.read_u64().await?, input.read_u32().await?, input.read_u8().await?);
+    let all =
+        [KvError::Unknown, KvError::Used, KvError::Expired, KvError::OtherPrompt, KvError::Gone, KvError::PeerTimeout];
+    let error = all.into_iter().find(|known| *known as u8 == code).unwrap_or(KvError::Gone);
+    Ok((tag, tokens.checked_sub(1).ok_or(error)))
 }
 
-/// On a decode engine: connections to all prefill engines it has fetched from.
+/// A decode engine's connections to the prefill engines that it has fetched from.
 #[derive(Default)]
-pub(super) struct RemoteDesks {
+pub(super) struct RemoteEngines {
     links: Mutex<HashMap<(String, u16), Arc<Link>>>,
 }
 
@@ -113,21 +114,21 @@ struct Link {
     waiting: Arc<Waiting>,
 }
 
-/// Who waits for which answer; `None` once the connection has ended.
+/// Pending fetches by tag; `None` once the connection has ended.
 type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Fetched>>>>;
 
-impl RemoteDesks {
-    /// `name` in at most 255 bytes.
+impl RemoteEngines {
+    /// `name` has at most 255 bytes.
     pub(super) async fn fetch(&self, host: &str, port: u16, name: &str, prompt: u64) -> Fetched {
-        let length = u8::try_from(name.len()).map_err(|_| Refusal::Unknown)?;
+        let length = u8::try_from(name.len()).map_err(|_| KvError::Unknown)?;
         let (answer, answered) = oneshot::channel();
         let (link, tag) = self.register(host, port, answer);
         let mut fetch = tag.to_be_bytes().to_vec();
         fetch.extend_from_slice(&prompt.to_be_bytes());
         fetch.push(length);
         fetch.extend_from_slice(name.as_bytes());
-        link.fetches.send(fetch).await.map_err(|_| Refusal::Gone)?;
-        answered.await.unwrap_or(Err(Refusal::Gone))
+        link.fetches.send(fetch).await.map_err(|_| KvError::Gone)?;
+        answered.await.unwrap_or(Err(KvError::Gone))
     }
 
     fn register(&self, host: &str, port: u16, answer: oneshot::Sender<Fetched>) -> (Arc<Link>, u64) {
@@ -137,7 +138,7 @@ impl RemoteDesks {
             *link = Link::open(host, port);
         }
         let tag = link.next_tag.fetch_add(1, Ordering::Relaxed);
-        // Should the connection end right now, the sender is dropped: that is an answer too.
+        // If the connection has just ended, the sender is dropped, which reports `KvError::Gone`.
         if let Some(waiting) = &mut *lock(&link.waiting) {
             waiting.insert(tag, answer);
         }
@@ -146,23 +147,23 @@ impl RemoteDesks {
 }
 
 impl Link {
-    /// Connects by itself; fetches wait for it.
+    /// Connects in the background; fetches wait in the queue meanwhile.
     fn open(host: &str, port: u16) -> Arc<Self> {
         let (fetches, queue) = mpsc::channel(QUEUED);
         let waiting = Arc::new(Waiting::new(Some(HashMap::new())));
         let (address, answers) = ((host.to_owned(), port), Arc::clone(&waiting));
         tokio::spawn(async move {
-            if let Err(error) = carry(address, queue, &answers).await {
-                tracing::debug!(%error, "a prefill engine is gone");
+            if let Err(error) = run_link(address, queue, &answers).await {
+                tracing::debug!(%error, "lost the connection to a prefill engine");
             }
-            // Drops whoever still waits, which tells them.
+            // Dropping the senders reports the end to all pending fetches.
             drop(lock(&answers).take());
         });
         Arc::new(Self { fetches, next_tag: AtomicU64::new(0), waiting })
     }
 }
 
-async fn carry(address: (String, u16), mut queue: mpsc::Receiver<Vec<u8>>, waiting: &Waiting) -> io::Result<()> {
+async fn run_link(address: (String, u16), mut queue: mpsc::Receiver<Vec<u8>>, waiting: &Waiting) -> io::Result<()> {
     let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
     socket.set_nodelay(true)?;
     let (input, mut output) = socket.into_split();
@@ -172,19 +173,19 @@ async fn carry(address: (String, u16), mut queue: mpsc::Receiver<Vec<u8>>, waiti
         }
         Ok(())
     };
-    let hearing = async {
+    let receiving = async {
         let mut input = BufReader::new(input);
         loop {
             let (tag, fetched) = read_answer(&mut input).await?;
-            let waits = lock(waiting).as_mut().and_then(|waiting| waiting.remove(&tag));
-            if let Some(waits) = waits {
-                // Whoever asked may have gone.
-                let _ = waits.send(fetched);
+            let pending = lock(waiting).as_mut().and_then(|waiting| waiting.remove(&tag));
+            if let Some(pending) = pending {
+                // The request may have been dropped.
+                let _ = pending.send(fetched);
             }
         }
     };
     tokio::select! {
         ended = sending => ended,
-        ended = hearing => ended,
+        ended = receiving => ended,
     }
 }

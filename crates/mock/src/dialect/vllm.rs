@@ -1,5 +1,5 @@
-//! vLLM with its NixlConnector: the first leg computes the prompt and is answered with `kv_transfer_params`, which the second
-//! leg brings to a decode engine, which pulls the KV.
+//! vLLM's protocol with its NixlConnector: the prefill leg's response has `kv_transfer_params`, which the decode leg sends to a
+//! decode engine; that engine pulls the KV.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,46 +11,53 @@ use tokio::time::Instant;
 use super::body::KvTransferParams;
 use super::clock::wait;
 use super::counters::{Running, count};
-use super::http::{self, Refused, Reply};
-use super::job::Job;
-use super::pour::Pour;
+use super::http::{self, ErrorResponse, Reply};
+use super::request::DialectRequest;
+use super::stream::ResponseStream;
 use super::{DialectEngine, Role};
 use crate::history::History;
 
 const BLOCK_TOKENS: usize = 16;
 
-pub(super) async fn answer(engine: &Arc<DialectEngine>, mut job: Job) -> Result<Response<Reply>, Refused> {
+pub(super) async fn answer(
+    engine: &Arc<DialectEngine>,
+    mut request: DialectRequest,
+) -> Result<Response<Reply>, ErrorResponse> {
     let running = Running::new(engine);
-    match job.kv.take() {
-        Some(kv) if kv.do_remote_decode => prefill(engine, job, running).await,
-        Some(kv) if kv.do_remote_prefill => decode(engine, job, &kv, running).await,
+    match request.kv.take() {
+        Some(kv) if kv.do_remote_decode => prefill(engine, request, running).await,
+        Some(kv) if kv.do_remote_prefill => decode(engine, request, &kv, running).await,
         _ => {
-            let first_due = Instant::now() + engine.prefill_time(job.prompt_tokens());
-            http::tokens(Pour::start(engine, &job, first_due, running)?, job.stream).await
+            let first_due = Instant::now() + engine.prefill_time(request.prompt_tokens());
+            http::tokens(ResponseStream::start(engine, &request, first_due, running)?, request.stream).await
         }
     }
 }
 
-async fn prefill(engine: &Arc<DialectEngine>, job: Job, running: Running) -> Result<Response<Reply>, Refused> {
-    let prompt = the_prompt(engine, &job, Role::Prefill)?;
+async fn prefill(
+    engine: &Arc<DialectEngine>,
+    request: DialectRequest,
+    running: Running,
+) -> Result<Response<Reply>, ErrorResponse> {
+    let prompt = single_prompt(engine, &request, Role::Prefill)?;
     let first_due = Instant::now() + engine.prefill_time(prompt.tokens);
-    let mut pour = Pour::start(engine, &job, first_due, running)?;
-    if job.stream {
-        return Ok(http::events(pour));
+    let mut stream = ResponseStream::start(engine, &request, first_due, running)?;
+    if request.stream {
+        return Ok(http::events(stream));
     }
-    pour.say_all().await?;
-    Ok(http::whole("application/json", pour.whole(Some(("kv_transfer_params", offer(engine, &job, &prompt))))))
+    stream.generate_all().await?;
+    Ok(http::whole("application/json", stream.document(Some(("kv_transfer_params", offer(engine, &request, &prompt))))))
 }
 
-/// As 0.32 writes it. Routers hand it on as it is.
-fn offer(engine: &DialectEngine, job: &Job, prompt: &ThePrompt) -> Value {
-    // A caller's id may come twice, a name may not.
-    let name = format!("{}-{:08x}", job.id, uuid::Uuid::new_v4().as_fields().0);
-    let lease = engine.desk.offers.put(name.clone(), prompt.hash, prompt.tokens as u32);
+/// The `kv_transfer_params` of vLLM 0.32. Routers pass them on unchanged.
+fn offer(engine: &DialectEngine, request: &DialectRequest, prompt: &SinglePrompt) -> Value {
+    // A caller may use an id twice; the name must be unique.
+    let name = format!("{}-{:08x}", request.id, uuid::Uuid::new_v4().as_fields().0);
+    let expires_in = engine.handoffs.offers.put(name.clone(), prompt.hash, prompt.tokens as u32);
     count(&engine.counters.kv_offered);
     let address = engine.side_channel_address();
     let blocks: Vec<usize> = (1..=prompt.tokens.div_ceil(BLOCK_TOKENS)).collect();
-    let expiry = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + lease;
+    let expiry = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + expires_in;
     json!({
         "do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [blocks],
         "remote_engine_id": engine.id, "remote_request_id": name,
@@ -62,40 +69,42 @@ fn offer(engine: &DialectEngine, job: &Job, prompt: &ThePrompt) -> Value {
 
 async fn decode(
     engine: &Arc<DialectEngine>,
-    job: Job,
+    request: DialectRequest,
     kv: &KvTransferParams,
     running: Running,
-) -> Result<Response<Reply>, Refused> {
-    let prompt = the_prompt(engine, &job, Role::Decode)?;
-    let missing = |field: &str| Refused::bad(engine, format!("kv_transfer_params has no {field}"));
+) -> Result<Response<Reply>, ErrorResponse> {
+    let prompt = single_prompt(engine, &request, Role::Decode)?;
+    let missing = |field: &str| ErrorResponse::bad(engine, format!("kv_transfer_params has no {field}"));
     kv.remote_engine_id.as_ref().ok_or_else(|| missing("remote_engine_id"))?;
     kv.remote_block_ids.as_ref().filter(|blocks| blocks.is_array()).ok_or_else(|| missing("remote_block_ids"))?;
     let name = kv.remote_request_id.as_ref().ok_or_else(|| missing("remote_request_id"))?;
     let host = kv.remote_host.as_ref().ok_or_else(|| missing("remote_host"))?;
     let port = kv.remote_port.ok_or_else(|| missing("remote_port"))?;
-    let tokens = engine.others.fetch(host, port, name, prompt.hash).await.map_err(|refusal| {
+    let tokens = engine.remote_engines.fetch(host, port, name, prompt.hash).await.map_err(|error| {
         count(&engine.counters.kv_load_failures);
-        Refused::failed(engine, refusal.to_string())
+        ErrorResponse::failed(engine, error.to_string())
     })?;
     wait(engine.transfer_time(tokens as usize)).await;
-    // The last prompt token is computed here, like the first one that is generated.
+    // The decode engine computes the last prompt token itself.
     let first_due = Instant::now() + engine.config.speed.decode;
-    http::tokens(Pour::start(engine, &job, first_due, running)?, job.stream).await
+    http::tokens(ResponseStream::start(engine, &request, first_due, running)?, request.stream).await
 }
 
-/// Only single prompts are handed over.
-struct ThePrompt {
+/// The prompt of a hand-off: vLLM's legs have one each.
+struct SinglePrompt {
     tokens: usize,
     hash: u64,
 }
 
-fn the_prompt(engine: &DialectEngine, job: &Job, leg: Role) -> Result<ThePrompt, Refused> {
+fn single_prompt(engine: &DialectEngine, request: &DialectRequest, leg: Role) -> Result<SinglePrompt, ErrorResponse> {
     if engine.role.is_some_and(|role| role != leg) {
-        let message = format!("this is a leg for a {} engine", leg.name());
-        return Err(Refused::bad(engine, message));
+        let message = format!("this leg belongs on a {} engine", leg.name());
+        return Err(ErrorResponse::bad(engine, message));
     }
-    match &job.prompts[..] {
-        [prompt] => Ok(ThePrompt { tokens: prompt.len(), hash: History::of(prompt).derive(0) }),
-        prompts => Err(Refused::bad(engine, format!("kv_transfer_params are for one prompt, not {}", prompts.len()))),
+    match &request.prompts[..] {
+        [prompt] => Ok(SinglePrompt { tokens: prompt.len(), hash: History::of(prompt).derive(0) }),
+        prompts => {
+            Err(ErrorResponse::bad(engine, format!("kv_transfer_params are for one prompt, not {}", prompts.len())))
+        }
     }
 }

@@ -1,18 +1,18 @@
-//! Tokens as bytes: everything that is the same in all events of a request is written once.
+//! Formats responses. What is equal in all events of a request is formatted once.
 
 use std::io::Write;
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::job::{Api, Job};
+use super::request::{Api, DialectRequest};
 use super::{Dialect, DialectEngine};
-use crate::vocabulary::{Said, Vocabulary};
+use crate::vocabulary::{Generated, Vocabulary};
 
-/// Of every token, and of every other one that might have been.
+/// Reported for every token and for every alternative.
 const LOGPROB: f32 = -std::f32::consts::LN_2;
 
-pub(super) struct Shape {
+pub(super) struct EventWriter {
     api: Api,
     dialect: Dialect,
     id: String,
@@ -22,7 +22,7 @@ pub(super) struct Shape {
     chunk_head: Vec<u8>,
     finish: &'static str,
     prompts: Vec<usize>,
-    /// When they are to be told.
+    /// As JSON lists, if the client wants token ids.
     prompt_ids: Option<Vec<String>>,
     choices: usize,
     batch: bool,
@@ -35,19 +35,19 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn of(said: impl Iterator<Item = usize>) -> Self {
-        Self { completion_tokens: said.sum() }
+    pub(super) fn of(tokens: impl Iterator<Item = usize>) -> Self {
+        Self { completion_tokens: tokens.sum() }
     }
 }
 
-impl Shape {
-    pub(super) fn new(engine: &DialectEngine, job: &Job) -> Self {
-        let (prefix, object) = match job.api {
+impl EventWriter {
+    pub(super) fn new(engine: &DialectEngine, request: &DialectRequest) -> Self {
+        let (prefix, object) = match request.api {
             Api::Completions => ("cmpl-", "text_completion"),
             Api::Chat => ("chatcmpl-", "chat.completion.chunk"),
             Api::Generate => ("", ""),
         };
-        let id = format!("{}{}", if engine.dialect == Dialect::Vllm { prefix } else { "" }, job.id);
+        let id = format!("{}{}", if engine.dialect == Dialect::Vllm { prefix } else { "" }, request.id);
         let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |at| at.as_secs());
         let model = &engine.model;
         let head = format!(
@@ -55,25 +55,25 @@ impl Shape {
             Value::from(&**model)
         );
         Self {
-            api: job.api,
+            api: request.api,
             dialect: engine.dialect,
             id,
             model: model.clone(),
             created,
             chunk_head: head.into_bytes(),
-            finish: job.finish,
-            prompts: job.prompts.iter().map(Vec::len).collect(),
-            prompt_ids: job
+            finish: request.finish,
+            prompts: request.prompts.iter().map(Vec::len).collect(),
+            prompt_ids: request
                 .return_token_ids
-                .then(|| job.prompts.iter().map(|ids| list(ids.iter().map(|id| id.0))).collect()),
-            choices: job.choices as usize,
-            batch: job.batch,
-            include_usage: job.include_usage,
-            logprobs: job.logprobs,
+                .then(|| request.prompts.iter().map(|ids| list(ids.iter().map(|id| id.0))).collect()),
+            choices: request.choices as usize,
+            batch: request.batch,
+            include_usage: request.include_usage,
+            logprobs: request.logprobs,
         }
     }
 
-    /// What a chat's answer begins with.
+    /// The first event of a chat's answer, which has the role.
     pub(super) fn opening(&self, answer: usize) -> Option<Bytes> {
         (self.api == Api::Chat).then(|| {
             let delta =
@@ -87,13 +87,13 @@ impl Shape {
         })
     }
 
-    /// The last of `said`.
-    pub(super) fn token(&self, words: &Vocabulary, answer: usize, said: &[Said], last: bool) -> Bytes {
-        let Some(&word) = said.last() else { return Bytes::new() };
+    /// The event for the last of `tokens`.
+    pub(super) fn token(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated], last: bool) -> Bytes {
+        let Some(&newest) = tokens.last() else { return Bytes::new() };
         if self.api == Api::Generate {
-            return event(&self.generated(words, answer, said, last));
+            return event(&self.generated(vocabulary, answer, tokens, last));
         }
-        let text = words.json(word);
+        let text = vocabulary.json(newest);
         let mut event = Vec::with_capacity(self.chunk_head.len() + text.len() + 160);
         event.extend_from_slice(&self.chunk_head);
         // Writing to a vector cannot fail.
@@ -102,7 +102,7 @@ impl Shape {
             _ => write!(event, "\"index\":{answer},\"text\":{text},\"logprobs\":"),
         };
         match self.logprobs {
-            true => event.extend_from_slice(self.logprobs(words, &[word]).to_string().as_bytes()),
+            true => event.extend_from_slice(self.logprobs(vocabulary, &[newest]).to_string().as_bytes()),
             false => event.extend_from_slice(b"null"),
         }
         let _ = match last {
@@ -110,9 +110,9 @@ impl Shape {
             false => write!(event, ",\"finish_reason\":null,{}", self.stop_field()),
         };
         if let Some(ids) = &self.prompt_ids {
-            let _ = write!(event, ",\"token_ids\":[{}]", word.token);
+            let _ = write!(event, ",\"token_ids\":[{}]", newest.token);
             if self.api == Api::Completions {
-                let prompt = if said.len() == 1 { &ids[answer / self.choices] } else { "null" };
+                let prompt = if tokens.len() == 1 { &ids[answer / self.choices] } else { "null" };
                 let _ = write!(event, ",\"prompt_token_ids\":{prompt}");
             }
         }
@@ -125,7 +125,7 @@ impl Shape {
         event.into()
     }
 
-    /// Why an answer ended, beside its reason.
+    /// The dialect's field beside `finish_reason`.
     fn stop_field(&self) -> &'static str {
         match self.dialect {
             Dialect::Vllm => "\"stop_reason\":null",
@@ -143,7 +143,7 @@ impl Shape {
         Some(event(&chunk))
     }
 
-    /// After this an answer is over.
+    /// The event after which a stream ends with an error.
     pub(super) fn error(&self, error: &Value) -> Bytes {
         match self.dialect {
             Dialect::Vllm => event(error),
@@ -151,40 +151,49 @@ impl Shape {
         }
     }
 
-    /// All answers at once. `extra`: one more field of the answer.
-    pub(super) fn whole(&self, words: &Vocabulary, said: &[&[Said]], extra: Option<(&str, Value)>) -> Bytes {
+    /// The JSON document with all answers and one more field if there is one.
+    pub(super) fn document(
+        &self,
+        vocabulary: &Vocabulary,
+        answers: &[&[Generated]],
+        extra: Option<(&str, Value)>,
+    ) -> Bytes {
         if self.api == Api::Generate {
-            let mut answers: Vec<Value> =
-                said.iter().enumerate().map(|(answer, said)| self.generated(words, answer, said, true)).collect();
-            let list = self.batch || answers.len() != 1;
-            let value = if list { Value::Array(answers) } else { answers.swap_remove(0) };
+            let mut values: Vec<Value> = answers
+                .iter()
+                .enumerate()
+                .map(|(answer, tokens)| self.generated(vocabulary, answer, tokens, true))
+                .collect();
+            let list = self.batch || values.len() != 1;
+            let value = if list { Value::Array(values) } else { values.swap_remove(0) };
             return value.to_string().into();
         }
-        let choices = said.iter().enumerate().map(|(answer, said)| self.choice(words, answer, said)).collect();
+        let choices =
+            answers.iter().enumerate().map(|(answer, tokens)| self.choice(vocabulary, answer, tokens)).collect();
         let object = if self.api == Api::Chat { "chat.completion" } else { "text_completion" };
-        let mut whole = self.envelope(object, choices);
-        whole["usage"] = self.usage_fields(&Usage::of(said.iter().map(|said| said.len())));
+        let mut document = self.envelope(object, choices);
+        document["usage"] = self.usage_fields(&Usage::of(answers.iter().map(|tokens| tokens.len())));
         if let (Api::Chat, Some(ids)) = (self.api, &self.prompt_ids) {
-            whole["prompt_token_ids"] = serde_json::from_str(&ids[0]).unwrap_or_default();
+            document["prompt_token_ids"] = serde_json::from_str(&ids[0]).unwrap_or_default();
         }
         if let Some((name, value)) = extra {
-            whole[name] = value;
+            document[name] = value;
         }
-        whole.to_string().into()
+        document.to_string().into()
     }
 
-    fn choice(&self, words: &Vocabulary, answer: usize, said: &[Said]) -> Value {
-        let text = text(words, said);
+    fn choice(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated]) -> Value {
+        let text = text(vocabulary, tokens);
         let mut choice = json!({"index": answer, "logprobs": null, "finish_reason": self.finish});
         match self.api {
             Api::Chat => choice["message"] = json!({"role": "assistant", "content": text, "tool_calls": []}),
             _ => choice["text"] = json!(text),
         }
         if self.logprobs {
-            choice["logprobs"] = self.logprobs(words, said);
+            choice["logprobs"] = self.logprobs(vocabulary, tokens);
         }
         if let Some(ids) = &self.prompt_ids {
-            choice["token_ids"] = said.iter().map(|said| said.token.0).collect();
+            choice["token_ids"] = tokens.iter().map(|token| token.token.0).collect();
             if self.api == Api::Completions {
                 choice["prompt_token_ids"] = serde_json::from_str(&ids[answer / self.choices]).unwrap_or_default();
             }
@@ -194,15 +203,15 @@ impl Shape {
         choice
     }
 
-    /// SGLang's own events hold all that was said so far.
-    fn generated(&self, words: &Vocabulary, answer: usize, said: &[Said], last: bool) -> Value {
-        let finish = last.then(|| json!({"type": self.finish, "length": said.len()}));
+    /// SGLang's events contain all tokens so far.
+    fn generated(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated], last: bool) -> Value {
+        let finish = last.then(|| json!({"type": self.finish, "length": tokens.len()}));
         let mut answered = json!({
-            "text": text(words, said),
-            "output_ids": said.iter().map(|said| said.token.0).collect::<Vec<_>>(),
+            "text": text(vocabulary, tokens),
+            "output_ids": tokens.iter().map(|token| token.token.0).collect::<Vec<_>>(),
             "meta_info": {
                 "id": self.id, "finish_reason": finish, "prompt_tokens": self.prompts[answer / self.choices],
-                "completion_tokens": said.len(), "cached_tokens": 0, "weight_version": "default",
+                "completion_tokens": tokens.len(), "cached_tokens": 0, "weight_version": "default",
             },
         });
         if self.batch || self.choices > 1 {
@@ -211,8 +220,8 @@ impl Shape {
         answered
     }
 
-    fn logprobs(&self, words: &Vocabulary, said: &[Said]) -> Value {
-        let tokens: Vec<String> = said.iter().map(|&word| text(words, &[word])).collect();
+    fn logprobs(&self, vocabulary: &Vocabulary, tokens: &[Generated]) -> Value {
+        let tokens: Vec<String> = tokens.iter().map(|&token| text(vocabulary, &[token])).collect();
         match self.api {
             Api::Chat => {
                 let entry = |token: &String| json!({"token": token, "logprob": LOGPROB, "bytes": token.as_bytes(), "top_logprobs": []});
@@ -225,7 +234,7 @@ impl Shape {
                     offset += token.chars().count();
                 }
                 json!({
-                    "text_offset": offsets, "token_logprobs": vec![LOGPROB; said.len()],
+                    "text_offset": offsets, "token_logprobs": vec![LOGPROB; tokens.len()],
                     "top_logprobs": null, "tokens": tokens,
                 })
             }
@@ -245,8 +254,8 @@ impl Shape {
     }
 }
 
-fn text(words: &Vocabulary, said: &[Said]) -> String {
-    said.iter().map(|&word| words.text(word)).collect()
+fn text(vocabulary: &Vocabulary, tokens: &[Generated]) -> String {
+    tokens.iter().map(|&token| vocabulary.text(token)).collect()
 }
 
 fn event(value: &Value) -> Bytes {

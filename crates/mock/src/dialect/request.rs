@@ -1,15 +1,15 @@
-//! What is asked for, all decided: how many tokens of which prompts, and how they are to be said.
+//! A parsed request with all defaults filled in: prompts, number of tokens, and the format of the answer.
 
 use baton_core::TokenId;
 use hyper::StatusCode;
 
 use super::DialectEngine;
 use super::body::{Body, KvTransferParams};
-use super::http::Refused;
+use super::http::ErrorResponse;
 use super::prompts::{Prompt, Prompts};
 use crate::history::{History, mix};
 
-/// What the originals take when nothing is said; of chats, vLLM would fill the context.
+/// The originals' defaults for `max_tokens`; for chats, vLLM would fill the context.
 const DEFAULT_COMPLETION_TOKENS: u32 = 16;
 const DEFAULT_TOKENS: u32 = 128;
 
@@ -17,17 +17,17 @@ const DEFAULT_TOKENS: u32 = 128;
 pub(super) enum Api {
     Completions,
     Chat,
-    /// SGLang's own.
+    /// SGLang's `/generate`.
     Generate,
 }
 
-pub(super) struct Job {
+pub(super) struct DialectRequest {
     pub(super) api: Api,
-    /// The caller's, or a fresh one.
+    /// The caller's `x-request-id`, or a fresh id.
     pub(super) id: String,
     pub(super) prompts: Vec<Vec<TokenId>>,
     pub(super) batch: bool,
-    /// Answers to each prompt.
+    /// Answers per prompt, OpenAI's `n`.
     pub(super) choices: u32,
     pub(super) max_tokens: u32,
     pub(super) finish: &'static str,
@@ -37,29 +37,29 @@ pub(super) struct Job {
     pub(super) logprobs: bool,
     pub(super) return_token_ids: bool,
     pub(super) kv: Option<KvTransferParams>,
-    /// Host, port and room of each prompt.
-    pub(super) rooms: Vec<Room>,
+    /// One for each prompt; empty outside of SGLang's disaggregation.
+    pub(super) rooms: Vec<BootstrapRoom>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct BootstrapRoom {
     pub(super) host: String,
     pub(super) port: Option<u16>,
     pub(super) number: u64,
 }
 
-impl Job {
+impl DialectRequest {
     pub(super) fn parse(
         engine: &DialectEngine,
         api: Api,
         bytes: &[u8],
         request_id: Option<&str>,
-    ) -> Result<Self, Refused> {
-        let bad = |message: String| Refused::bad(engine, message);
+    ) -> Result<Self, ErrorResponse> {
+        let bad = |message: String| ErrorResponse::bad(engine, message);
         let mut body: Body = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
         if let Some(model) = body.model.as_ref().filter(|model| **model != engine.model) {
             let message = format!("The model `{model}` does not exist.");
-            return Err(Refused::new(engine, StatusCode::NOT_FOUND, message));
+            return Err(ErrorResponse::new(engine, StatusCode::NOT_FOUND, message));
         }
         let Prompts { list, batch } = prompts(api, &mut body).ok_or_else(|| bad("there is no prompt".to_owned()))?;
         let mut prompts: Vec<_> = list.into_iter().map(|prompt| prompt.into_tokens(&engine.vocabulary)).collect();
@@ -91,7 +91,7 @@ impl Job {
         self.prompts.iter().map(Vec::len).sum()
     }
 
-    /// What every answer begins with, and what tells equal prompts' answers apart.
+    /// For every answer, the history that it continues and a value that tells answers to equal prompts apart.
     pub(super) fn answers(&self) -> impl Iterator<Item = (History, u64)> {
         let draw = |choice: u32| match (self.seed, choice) {
             (None, 0) => 0,
@@ -116,14 +116,14 @@ fn prompts(api: Api, body: &mut Body) -> Option<Prompts> {
     }
 }
 
-/// How many tokens are said, and why no more.
+/// How many tokens are generated, and the finish reason.
 fn length(engine: &DialectEngine, api: Api, body: &Body) -> (u32, &'static str) {
     let default = if api == Api::Completions { DEFAULT_COMPLETION_TOKENS } else { DEFAULT_TOKENS };
     let new_tokens = body.sampling_params.as_ref().and_then(|sampling| sampling.max_new_tokens);
-    let asked = body.max_completion_tokens.or(body.max_tokens).or(new_tokens);
-    match (engine.config.shape.output_tokens, asked) {
-        (Some(said), asked) if asked.is_none_or(|asked| said <= asked) => (said, "stop"),
-        (_, asked) => (asked.unwrap_or(default), "length"),
+    let limit = body.max_completion_tokens.or(body.max_tokens).or(new_tokens);
+    match (engine.config.shape.output_tokens, limit) {
+        (Some(output), limit) if limit.is_none_or(|limit| output <= limit) => (output, "stop"),
+        (_, limit) => (limit.unwrap_or(default), "length"),
     }
 }
 
@@ -143,7 +143,7 @@ fn check(engine: &DialectEngine, prompts: &[Vec<TokenId>], max_tokens: u32) -> R
     }
 }
 
-fn rooms(body: &Body, prompts: usize) -> Result<Vec<Room>, String> {
+fn rooms(body: &Body, prompts: usize) -> Result<Vec<BootstrapRoom>, String> {
     let (Some(hosts), Some(numbers)) = (&body.bootstrap_host, &body.bootstrap_room) else { return Ok(Vec::new()) };
     let wrong = || format!("bootstrap fields must have one entry for each of {prompts} prompts");
     let hosts = hosts.spread(prompts).ok_or_else(wrong)?;
@@ -154,12 +154,12 @@ fn rooms(body: &Body, prompts: usize) -> Result<Vec<Room>, String> {
     };
     let rooms = hosts.into_iter().zip(ports).zip(numbers).map(|((host, port), number)| {
         let number = number.filter(|number| *number < 1 << 63).ok_or("a bootstrap_room lies in [0, 2^63)")?;
-        Ok(Room { host: host.ok_or("a bootstrap_host is missing")?, port, number })
+        Ok(BootstrapRoom { host: host.ok_or("a bootstrap_host is missing")?, port, number })
     });
     rooms.collect::<Result<_, &str>>().map_err(str::to_owned)
 }
 
-/// It becomes a part of JSON, and of lines between mocks.
+/// Keeps only characters that need no escaping in JSON and between mocks.
 fn printable(id: &str) -> String {
     let keeps = |char: &char| char.is_ascii_alphanumeric() || "-_.:".contains(*char);
     id.chars().filter(keeps).take(128).collect()

@@ -1,5 +1,5 @@
-//! Tokens as they become due: as events, or all in one answer. No task and no channel stands between the clock and the
-//! connection, so that a mock costs little beside the router it serves.
+//! Generates tokens when they are due, as events or in one JSON document. The connection polls it directly, without a task or
+//! channel in between, so that a mock uses little CPU beside the router under test.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use tokio::time::{Instant, Sleep};
 use super::DialectEngine;
 use super::clock::TokenClock;
 use super::counters::{Running, count};
-use super::http::Refused;
-use super::job::Job;
-use super::shape::{Shape, Usage};
+use super::events::{EventWriter, Usage};
+use super::http::ErrorResponse;
+use super::request::DialectRequest;
 use crate::history::History;
-use crate::vocabulary::Said;
+use crate::vocabulary::Generated;
 
 const CRASH_EXIT_CODE: i32 = 1;
 
-/// Everything a request still has to say.
-pub(super) struct Pour {
+/// The response to one request, token by token.
+pub(super) struct ResponseStream {
     engine: Arc<DialectEngine>,
-    shape: Shape,
+    events: EventWriter,
     answers: Vec<Answer>,
     clock: TokenClock,
     tokens: u32,
-    /// Fails instead of saying this token.
-    doomed_at: Option<u32>,
+    /// The request fails instead of generating this token.
+    fails_at: Option<u32>,
     next: Next,
     sleep: Option<Pin<Box<Sleep>>>,
     _running: Running,
@@ -37,10 +37,10 @@ pub(super) struct Pour {
 struct Answer {
     history: History,
     draw: u64,
-    said: Vec<Said>,
+    generated: Vec<Generated>,
 }
 
-/// The next event. Every answer says a token, then every answer the next one.
+/// The next event. All answers get their token of one index before any gets the next.
 #[derive(Clone, Copy)]
 enum Next {
     Opening { answer: usize },
@@ -50,25 +50,25 @@ enum Next {
     Nothing,
 }
 
-impl Pour {
-    /// An error when the request is one of those that fail before their first token.
+impl ResponseStream {
+    /// Returns the injected error if the request fails before its first token.
     pub(super) fn start(
         engine: &Arc<DialectEngine>,
-        job: &Job,
+        request: &DialectRequest,
         first_due: Instant,
         running: Running,
-    ) -> Result<Self, Refused> {
-        let doomed_at = engine.faults.doom();
-        if doomed_at == Some(0) {
-            return Err(told_to_fail(engine));
+    ) -> Result<Self, ErrorResponse> {
+        let fails_at = engine.faults.doom();
+        if fails_at == Some(0) {
+            return Err(injected_error(engine));
         }
-        let answers = job.answers().map(|(history, draw)| Answer { history, draw, said: Vec::new() });
+        let answers = request.answers().map(|(history, draw)| Answer { history, draw, generated: Vec::new() });
         Ok(Self {
-            shape: Shape::new(engine, job),
+            events: EventWriter::new(engine, request),
             answers: answers.collect(),
             clock: TokenClock::new(engine, first_due),
-            tokens: job.max_tokens,
-            doomed_at,
+            tokens: request.max_tokens,
+            fails_at,
             next: Next::Opening { answer: 0 },
             sleep: None,
             engine: Arc::clone(engine),
@@ -76,34 +76,34 @@ impl Pour {
         })
     }
 
-    /// Waits for the next token's time.
+    /// Waits until the next token is due.
     pub(super) async fn due(&self) {
-        // A timer that is already over would still cost a turn of the runtime.
+        // An expired timer would still yield to the runtime once.
         if self.clock.due() > Instant::now() {
             tokio::time::sleep_until(self.clock.due()).await;
         }
     }
 
-    /// Waits for all of it.
-    pub(super) async fn say_all(&mut self) -> Result<(), Refused> {
+    /// Generates all tokens, each when it is due.
+    pub(super) async fn generate_all(&mut self) -> Result<(), ErrorResponse> {
         for index in 0..self.tokens {
             self.due().await;
-            if self.doomed_at == Some(index) {
-                return Err(told_to_fail(&self.engine));
+            if self.fails_at == Some(index) {
+                return Err(injected_error(&self.engine));
             }
-            (0..self.answers.len()).for_each(|answer| self.say(answer));
+            (0..self.answers.len()).for_each(|answer| self.generate(answer));
             self.clock.advance(&self.engine);
         }
         Ok(())
     }
 
-    /// What was said, with one more field for the answer.
-    pub(super) fn whole(&self, extra: Option<(&str, Value)>) -> Bytes {
-        let said: Vec<&[Said]> = self.answers.iter().map(|answer| &answer.said[..]).collect();
-        self.shape.whole(&self.engine.vocabulary, &said, extra)
+    /// The JSON document with all tokens, and one more field if there is one.
+    pub(super) fn document(&self, extra: Option<(&str, Value)>) -> Bytes {
+        let answers: Vec<&[Generated]> = self.answers.iter().map(|answer| &answer.generated[..]).collect();
+        self.events.document(&self.engine.vocabulary, &answers, extra)
     }
 
-    /// The next event, when its time has come.
+    /// Returns the next event when it is due.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let event = match self.next {
@@ -114,7 +114,7 @@ impl Pour {
                 Next::Opening { answer } => {
                     ready!(self.poll_due(context));
                     self.next = Next::Opening { answer: answer + 1 };
-                    self.shape.opening(answer)
+                    self.events.opening(answer)
                 }
                 Next::Token { index, answer } => {
                     ready!(self.poll_due(context));
@@ -122,7 +122,7 @@ impl Pour {
                 }
                 Next::Usage => {
                     self.next = Next::Done;
-                    self.shape.usage(Usage::of(self.answers.iter().map(|answer| answer.said.len())))
+                    self.events.usage(Usage::of(self.answers.iter().map(|answer| answer.generated.len())))
                 }
                 Next::Done => {
                     self.next = Next::Nothing;
@@ -149,13 +149,13 @@ impl Pour {
     }
 
     fn token(&mut self, index: u32, answer: usize) -> Bytes {
-        if self.doomed_at == Some(index) {
+        if self.fails_at == Some(index) {
             self.next = Next::Done;
-            return self.shape.error(&told_to_fail(&self.engine).body);
+            return self.events.error(&injected_error(&self.engine).body);
         }
-        self.say(answer);
+        self.generate(answer);
         let last = index + 1 == self.tokens;
-        let event = self.shape.token(&self.engine.vocabulary, answer, &self.answers[answer].said, last);
+        let event = self.events.token(&self.engine.vocabulary, answer, &self.answers[answer].generated, last);
         self.next = if answer + 1 < self.answers.len() {
             Next::Token { index, answer: answer + 1 }
         } else if last {
@@ -167,19 +167,19 @@ impl Pour {
         event
     }
 
-    fn say(&mut self, answer: usize) {
+    fn generate(&mut self, answer: usize) {
         if self.engine.faults.crashes() {
-            // As an engine that dies: no goodbye on any connection.
+            // Like a crash: connections are reset without a response.
             std::process::exit(CRASH_EXIT_CODE);
         }
-        let Answer { history, draw, said } = &mut self.answers[answer];
-        let word = self.engine.vocabulary.next(*history, *draw, &[]);
-        *history = history.then(word.token);
-        said.push(word);
+        let Answer { history, draw, generated } = &mut self.answers[answer];
+        let token = self.engine.vocabulary.next(*history, *draw, &[]);
+        *history = history.then(token.token);
+        generated.push(token);
         count(&self.engine.counters.tokens);
     }
 }
 
-pub(super) fn told_to_fail(engine: &DialectEngine) -> Refused {
-    Refused::failed(engine, "the mock engine fails this request, as it was told to".to_owned())
+pub(super) fn injected_error(engine: &DialectEngine) -> ErrorResponse {
+    ErrorResponse::failed(engine, "the mock engine fails this request, as it was told to".to_owned())
 }

@@ -1,27 +1,27 @@
-//! A map that forgets its oldest entries.
+//! A map of bounded size that drops its oldest entries.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is remembered, used or not. The oldest make way.
-const MOST_REMEMBERED: usize = 1 << 16;
+/// Entries are never removed by use, only by newer ones.
+const MAX_ENTRIES: usize = 1 << 16;
 
-pub(super) struct Book<K, V> {
+pub(super) struct BoundedMap<K, V> {
     pub(super) entries: HashMap<K, V>,
     order: VecDeque<K>,
 }
 
-impl<K, V> Default for Book<K, V> {
+impl<K, V> Default for BoundedMap<K, V> {
     fn default() -> Self {
         Self { entries: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<K: Hash + Eq + Clone, V> Book<K, V> {
-    /// Of a key that is not there yet.
+impl<K: Hash + Eq + Clone, V> BoundedMap<K, V> {
+    /// The key must be new.
     pub(super) fn insert(&mut self, key: K, value: V) {
-        if self.order.len() == MOST_REMEMBERED
+        if self.order.len() == MAX_ENTRIES
             && let Some(oldest) = self.order.pop_front()
         {
             self.entries.remove(&oldest);
@@ -40,10 +40,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_are_forgotten() {
-        let mut book = Book::default();
-        (0..MOST_REMEMBERED + 2).for_each(|key| book.insert(key, ()));
-        assert_eq!((book.entries.len(), book.order.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
-        assert!(!book.entries.contains_key(&1) && book.entries.contains_key(&2));
+    fn the_oldest_entries_are_dropped() {
+        let mut map = BoundedMap::default();
+        (0..MAX_ENTRIES + 2).for_each(|key| map.insert(key, ()));
+        assert_eq!((map.entries.len(), map.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
+        assert!(!map.entries.contains_key(&1) && map.entries.contains_key(&2));
     }
 }
