@@ -1,4 +1,4 @@
-//! Who is there at first, and who asks for what when.
+//! The deployment at its start, and the arrivals of clients, scripts and faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::client::Client;
 use crate::executor::Owner;
 use crate::happening::Happening;
 use crate::requests;
-use crate::router::{Face, Peer};
+use crate::router::{Peer, PeerKind};
 use crate::script::{Plan, Script};
-use crate::stream::Stream;
+use crate::stream::StreamChecker;
 use crate::world::{Event, Phase, World};
 
 impl World {
@@ -25,7 +25,7 @@ impl World {
         }
         let scripts = self.peers.len() - 1;
         self.lives += 1;
-        self.introduce(scripts, Peer::scripts(self.lives, self.weather.engines.len()));
+        self.add_peer(scripts, Peer::scripts(self.lives, self.weather.engines.len()));
         let storm_ms = self.weather.heals_at.as_millis() as u64;
         for _ in 0..self.weather.clients {
             self.clock.at(self.random.millis(0, storm_ms), Event::Client);
@@ -40,7 +40,7 @@ impl World {
         self.clock.at(self.weather.heals_at, Event::Heal);
     }
 
-    /// A client turns to some router.
+    /// A client sends a request to a random router.
     pub(crate) fn ask(&mut self) {
         let router = self.random.index(self.weather.routers.len());
         let request = requests::any(self.next_client, &self.weather, &mut self.random);
@@ -58,16 +58,16 @@ impl World {
     }
 
     fn ask_router(&mut self, router: usize, request: GenerateRequest, expectation: Expectation) {
-        let Some(Peer { life, face: Face::Router { dispatcher, .. }, .. }) = &self.peers[router] else { return };
+        let Some(Peer { life, kind: PeerKind::Router { dispatcher, .. }, .. }) = &self.peers[router] else { return };
         let id = self.next_client;
         self.next_client += 1;
         let (prompt_tokens, choices) = (request.prompt.len(), request.outputs.len());
         self.journal.note(Happening::Asked { client: id, router, prompt_tokens, choices });
         self.book.open(id, expectation);
-        let mut stream = Stream::new(request.clone(), self.weather.context_tokens);
+        let mut stream = StreamChecker::new(request.clone(), self.weather.context_tokens);
         for choice in 0..choices {
             if self.random.percent(20) && !stream.is_hopeless() {
-                stream.want(choice, self.random.between(1, 10) as usize);
+                stream.stop_after(choice, self.random.between(1, 10) as usize);
             }
         }
         let leaves = self.phase == Phase::Storm && self.random.percent(12);
@@ -82,7 +82,7 @@ impl World {
     }
 
     pub(crate) fn start_script(&mut self) {
-        let Some(Some(Peer { face: Face::Scripts(sessions), .. })) = self.peers.last() else { return };
+        let Some(Some(Peer { kind: PeerKind::Scripts(sessions), .. })) = self.peers.last() else { return };
         let id = self.next_client;
         self.next_client += 1;
         let request = requests::any(id, &self.weather, &mut self.random);
@@ -93,7 +93,7 @@ impl World {
             prompt_tokens: request.prompt.len(),
         });
         self.book.open(id, Expectation::Any);
-        // Nobody else notices for them that an engine has stopped.
+        // Scripts have no watchdog: only their patience ends a call to a stopped engine.
         let patience_ms = if self.random.percent(15) { self.random.below(120) } else { 5000 };
         let script = Script {
             id,

@@ -1,4 +1,4 @@
-//! Who has asked for something and has not been answered, and how the others were.
+//! Open requests of clients with their expected outcome, and counts of the outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,28 +21,28 @@ struct State {
     counts: ClientCounts,
 }
 
-/// How clients have fared.
+/// Outcomes of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientCounts {
     pub served: u64,
-    /// Requests that no engine could serve, and that were told so.
+    /// Failed requests that no engine could have served.
     pub refused: u64,
     pub failed: u64,
     pub busy: u64,
-    /// Their router died.
+    /// Requests whose router died.
     pub cut_off: u64,
-    /// They lost patience.
+    /// Requests whose client hung up.
     pub left: u64,
 }
 
-/// Which failures a request's client accepts.
+/// The failures that a request may end with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expectation {
-    /// Whatever has a reason.
+    /// Any failure that has a reason.
     Any,
-    /// Nothing has gone wrong, though there may be much to do.
+    /// Only overload, as there are no faults.
     OnlyBusy,
-    /// There is nothing else to do.
+    /// None: the deployment has nothing else to do.
     Success,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Ended {
         error: ServeError,
         hopeless: bool,
     },
-    /// The stream ended without an end: its router has died, or the session.
+    /// The stream ended before the request because its router has died, or the session.
     CutOff,
     Left,
     Wrong(String),

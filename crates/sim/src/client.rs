@@ -1,4 +1,4 @@
-//! A client of a router: asks, listens, compares every event with what the model says, and sometimes hangs up.
+//! A client of a router: sends a request, compares every event with the reference model, and sometimes hangs up.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use baton_router::Dispatcher;
 
 use crate::book::{Book, Ended};
 use crate::clock::Clock;
-use crate::stream::{Heard, Stream};
+use crate::stream::{Checked, StreamChecker};
 
 pub(crate) struct Client {
     pub(crate) id: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) async fn run(self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, stream: Stream) {
+    pub(crate) async fn run(self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, stream: StreamChecker) {
         let ended = tokio::select! {
             biased;
             ended = self.ask(dispatcher, request, stream) => ended,
@@ -30,17 +30,17 @@ impl Client {
         self.book.close(self.id, ended);
     }
 
-    async fn ask(&self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, mut stream: Stream) -> Ended {
+    async fn ask(&self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, mut stream: StreamChecker) -> Ended {
         let events = dispatcher.generate(request).await;
-        // The router may die while its client listens.
+        // The client must not keep a router alive that dies meanwhile.
         drop(dispatcher);
         match events {
             Ok(mut events) => {
-                let ended = listen(&mut events, &mut stream).await;
+                let ended = check_events(&mut events, &mut stream).await;
                 match ended {
                     Some(ended) => ended,
                     None if self.book.is_dead(self.router_life) => Ended::CutOff,
-                    None => Ended::Wrong("the stream ended without an end".to_owned()),
+                    None => Ended::Wrong("the stream ended before the request".to_owned()),
                 }
             }
             Err(error) => Ended::Failed { hopeless: stream.is_hopeless(), error },
@@ -56,24 +56,24 @@ async fn lose_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
 }
 
 /// `None` when the stream ends before the request has.
-pub(crate) async fn listen(events: &mut TokenStream, stream: &mut Stream) -> Option<Ended> {
+pub(crate) async fn check_events(events: &mut TokenStream, stream: &mut StreamChecker) -> Option<Ended> {
     let mut failed = None;
     while let Some(event) = events.next().await {
         if failed.is_some() {
             return Some(Ended::Wrong("an event after a failure".to_owned()));
         }
-        match stream.hear(event) {
-            Ok(Heard::More) => {}
-            // As the gateway does it: the last one takes the stream along.
-            Ok(Heard::Enough(_)) if stream.is_complete() => return Some(Ended::Served),
-            Ok(Heard::Enough(choice)) => events.end_choice(choice),
-            Ok(Heard::Failed(error)) => failed = Some(Ended::Failed { error, hopeless: stream.is_hopeless() }),
+        match stream.check(event) {
+            Ok(Checked::More) => {}
+            // As in the gateway: when all choices are complete, the stream is dropped.
+            Ok(Checked::Enough(_)) if stream.is_complete() => return Some(Ended::Served),
+            Ok(Checked::Enough(choice)) => events.end_choice(choice),
+            Ok(Checked::Failed(error)) => failed = Some(Ended::Failed { error, hopeless: stream.is_hopeless() }),
             Err(message) => return Some(Ended::Wrong(message)),
         }
     }
     match failed {
         None if !stream.is_complete() => None,
-        None if stream.is_hopeless() => Some(Ended::Wrong("served what cannot be served".to_owned())),
+        None if stream.is_hopeless() => Some(Ended::Wrong("served a request that must fail".to_owned())),
         None => Some(Ended::Served),
         failed => failed,
     }

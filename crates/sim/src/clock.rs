@@ -21,7 +21,7 @@ struct State {
     due: BTreeMap<Key, Due>,
 }
 
-/// Of two things due at the same moment the one that was asked for first comes first.
+/// Time, then insertion order: of two entries due at the same time the older comes first.
 type Key = (Duration, u64);
 
 pub(crate) enum Due {
@@ -46,7 +46,7 @@ impl Clock {
         state.insert(at, Due::Event(event));
     }
 
-    /// Moves on to what is due next.
+    /// Moves time to the next due entry and returns it.
     pub(crate) fn advance(&self) -> Option<Due> {
         let mut state = self.lock();
         let ((at, _), due) = state.due.pop_first()?;

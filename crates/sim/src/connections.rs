@@ -1,4 +1,4 @@
-//! Sessions between routers and engines: they come about, carry messages, and end at both ends, not always at once.
+//! Sessions between routers and engines. The two ends may notice the end of a connection at different times.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl World {
         self.peers[peer].as_ref().is_some_and(|peer| peer.life == life)
     }
 
-    /// Tries until it can.
+    /// Retries until the engine accepts.
     pub(crate) fn connect(&mut self, at: usize, life: u64, engine: usize) {
         if !self.is_alive(at, life) {
             return;

@@ -1,5 +1,5 @@
-//! Runs the tasks of a simulation on one thread. Whoever is woken joins a set, and the seed decides who of the set runs next:
-//! so the order in which a channel wakes its waiters, which tokio draws by lot, has no effect, and other orders are tried too.
+//! Runs the tasks of a simulation on one thread. Woken tasks join a set, and the seed decides which of them runs next. So the
+//! order in which a channel wakes its waiters, which tokio randomizes, has no effect, and other orders are tried too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -13,13 +13,13 @@ use futures_util::future::BoxFuture;
 use crate::clock::{Clock, lock};
 use crate::random::Random;
 
-/// More polls than this without a move of the clock are a task that wakes itself for ever.
+/// More polls than this at one time mean that a task wakes itself for ever.
 const MAX_POLLS: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskId(u64);
 
-/// Who a task dies with.
+/// A task ends when its owner dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Nobody,
@@ -78,7 +78,7 @@ impl Executor {
         self.tasks.len()
     }
 
-    /// Runs tasks until all of them wait; `polled` is told of each turn. `false` when that does not come to an end.
+    /// Runs tasks until all of them wait, with a call of `polled` before each poll. Returns `false` if that does not end.
     pub(crate) fn run(&mut self, mut polled: impl FnMut(TaskId)) -> bool {
         for _ in 0..MAX_POLLS {
             self.adopt();
@@ -119,7 +119,7 @@ impl Executor {
     }
 }
 
-/// What a router is given for time and tasks.
+/// A router's runtime: virtual time and seeded task order.
 pub(crate) struct SimRuntime {
     pub(crate) clock: Arc<Clock>,
     pub(crate) spawner: Arc<Spawner>,

@@ -1,4 +1,4 @@
-//! The words of the event log.
+//! Entries of the event log.
 
 use baton_core::{Attempt, RequestId, ReservationId};
 use baton_engine::ExportId;

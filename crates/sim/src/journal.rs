@@ -1,4 +1,4 @@
-//! What happened, as a hash of everything and a memory of the last part; and the first thing that should not have happened.
+//! The event log: a hash over all events, the last lines of it, and the first violation.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum Checker {
     /// A client gets every token of each choice once, in order, with its log-probabilities and the right end, or an error
     /// that there is a reason for.
     Stream,
-    /// When nothing is to be done, nothing is held: no page, slot, reservation, fence, task, stream or load.
+    /// An idle deployment holds nothing: no page, slot, reservation, fence, task, stream or load.
     Leak,
     /// A block counts as received only if its sender's fence was up when it was read.
     Fence,
@@ -44,7 +44,7 @@ pub enum Checker {
     Reuse,
     /// Every request ends in time.
     Deadline,
-    /// Whatever waits, waits for something; everything comes to rest.
+    /// Nothing waits for an event that cannot come; the deployment becomes idle.
     Progress,
     /// A plan keeps the backend's contract.
     Plan,
@@ -67,12 +67,12 @@ impl Journal {
         state.tail.push_back((now, happening));
     }
 
-    /// Part of the hash, but too frequent to be kept.
+    /// Adds to the hash only: too frequent to be kept.
     pub(crate) fn count(&self, what: impl Hash) {
         what.hash(&mut lock(&self.state).hash);
     }
 
-    /// The first one counts: what follows may be its consequence.
+    /// Records a violation. Only the first is kept, as later ones may follow from it.
     pub(crate) fn blame(&self, checker: Checker, message: impl Into<String>) {
         let mut state = lock(&self.state);
         let message = message.into();

@@ -1,6 +1,6 @@
-//! The whole of Baton but bytes, sockets and threads, under virtual time: the real router, engine core, scheduler, KV ledger
-//! and session protocol, with a seeded network, seeded faults, and a model whose tokens depend on every KV entry it reads.
-//! A seed arrives; a verdict leaves: what happened, or the first rule that was broken and the events before it.
+//! A whole deployment without bytes, sockets and threads, under virtual time: the real router, engine core, scheduler, KV
+//! ledger and session protocol, with a seeded network, seeded faults, and a model whose tokens depend on every KV entry it
+//! reads. A seed arrives; totals leave, or the first broken rule with the events before it.
 //!
 //! ```text
 //!   clients ─▶ Dispatcher, strategies, token log ─▶ Session (Caller) ═ Wire ═▶ Process: Stepper, Scheduler, PageLedger
@@ -8,9 +8,9 @@
 //!                                                                                ▼ Fabric ═ Link ═▶ other processes
 //!                                                                                  offers, fences    Memory: KV as hashes
 //! ```
-//! One thread runs everything: tasks in an order that the seed draws, then the next event of the clock. So a
-//! seed replays a run exactly. Nothing in here is a copy of a rule: where a rule lives in production code, that code runs.
-//! Only the fabric is a model, message by message, of `crates/fabric`.
+//! One thread runs everything: tasks in an order that the seed draws, then the next event of the clock. So a seed replays a
+//! run exactly. Rules are not copied from production code: that code runs. Only the fabric is a model of `crates/fabric`,
+//! message by message.
 //!
 //! **Mutations** break one rule each, at a port that the simulation implements anyway (the session's commands and replies, the
 //! hand-off port), so production code carries no hooks for them; tests demand that the named checker notices.
@@ -26,7 +26,7 @@ mod fabric;
 mod faults;
 mod happening;
 mod journal;
-mod lives;
+mod lifecycle;
 mod machine;
 mod memory;
 mod model;

@@ -1,4 +1,4 @@
-//! The KV pool of one engine process. It outlives the process, as mapped memory does: whoever pulls from it still can.
+//! The KV pool of one engine process. It outlives the process, as mapped memory does, so receivers can still read it.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy)]
 struct Cell {
     block: Block,
-    /// Hand-offs that offer it under a fence that is up.
+    /// Number of open exports that offer it.
     offers: u32,
 }
 
@@ -34,7 +34,7 @@ impl Memory {
         lock(&self.pages)[page.index()][layer as usize].block
     }
 
-    /// What a receiver has copied.
+    /// Stores a block that a receiver has copied.
     pub(crate) fn put(&self, page: PageId, layer: u32, block: Block) {
         let cell = &mut lock(&self.pages)[page.index()][layer as usize];
         self.check_not_offered(cell, page);

@@ -1,5 +1,5 @@
-//! A model whose KV is a hash of all tokens before it and whose tokens are a hash of all KV it reads. What it generates is
-//! known without an engine; KV that is another sequence's, stale or damaged changes every token after it.
+//! A model whose KV is a hash of all tokens before it and whose tokens are a hash of all KV it reads. Its outputs can be
+//! computed without an engine; foreign, stale or damaged KV changes every later token.
 
 use baton_core::{
     Candidate, Choice, EngineEvent, FinishReason, GenerateRequest, PAGE_TOKENS, SamplingParams, TokenId, TokenLogprobs,
@@ -10,7 +10,7 @@ use crate::random::mix;
 pub(crate) const VOCAB: usize = 64;
 pub(crate) const LAYERS: u32 = 2;
 /// A request with this seed has no finite logits after two outputs.
-pub(crate) const POISONED_SEED: u64 = u64::MAX;
+pub(crate) const NON_FINITE_SEED: u64 = u64::MAX;
 
 /// One page of one layer.
 pub(crate) type Block = [u64; PAGE_TOKENS];
@@ -34,7 +34,7 @@ impl Attention {
     }
 }
 
-/// What the last layer makes of a position: all that choosing the next token depends on besides sampling parameters.
+/// Output of the last layer at a position: with the sampling parameters it determines the next token.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Logits(u64);
 
@@ -45,7 +45,7 @@ impl Logits {
 
     /// `None` when they are not finite.
     pub(crate) fn sample(self, sampler: Sampler<'_>, index: usize) -> Option<TokenId> {
-        if sampler.params.seed == POISONED_SEED && index >= 2 {
+        if sampler.params.seed == NON_FINITE_SEED && index >= 2 {
             return None;
         }
         let place = mix(sampler.params.seed, u64::from(sampler.choice.0) << 32 | index as u64);
@@ -64,7 +64,7 @@ impl Logits {
     }
 }
 
-/// What of a request has a say in which token comes next.
+/// The parts of a request on which the choice of the next token depends.
 #[derive(Clone, Copy)]
 pub(crate) struct Sampler<'a> {
     pub(crate) params: &'a SamplingParams,
@@ -73,7 +73,7 @@ pub(crate) struct Sampler<'a> {
     pub(crate) stop_tokens: &'a [TokenId],
 }
 
-/// Every parameter counts, so that none can be lost on the way.
+/// Covers every parameter, so that one lost in transit changes the tokens.
 fn digest(params: &SamplingParams) -> u64 {
     let floats = [
         params.temperature,
@@ -91,25 +91,25 @@ fn digest(params: &SamplingParams) -> u64 {
         .fold(digest, |digest, (token, bias)| mix(mix(digest, token.0.into()), bias.to_bits().into()))
 }
 
-/// What a request must be answered, computed without an engine.
+/// The correct answer to a request, computed without an engine.
 pub(crate) struct Reference {
-    /// Of positions 1, 2, …
+    /// For positions 1, 2, …
     pub(crate) prompt_logprobs: Option<Vec<TokenLogprobs>>,
-    pub(crate) choices: Vec<Vec<Said>>,
+    pub(crate) choices: Vec<Vec<Output>>,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Output {
     Token {
         token: TokenId,
         logprobs: Option<TokenLogprobs>,
         finish: Option<FinishReason>,
     },
     /// The logits are not finite: the request fails here.
-    Poison,
+    NotFinite,
 }
 
-impl Said {
+impl Output {
     pub(crate) fn is(&self, event: &EngineEvent) -> bool {
         let (Self::Token { token, logprobs, finish }, EngineEvent::Token(event)) = (self, event) else { return false };
         (event.token, &event.logprobs, event.finish) == (*token, logprobs, *finish)
@@ -126,36 +126,36 @@ impl Reference {
                 prompt_logprobs.push(reader.logits().logprobs(next, alternatives));
             }
         }
-        let choices = request.choices().map(|choice| said(request, choice, reader.clone(), context_tokens));
+        let choices = request.choices().map(|choice| outputs(request, choice, reader.clone(), context_tokens));
         Self { choices: choices.collect(), prompt_logprobs: request.prompt_logprobs.map(|_| prompt_logprobs) }
     }
 }
 
-fn said(request: &GenerateRequest, choice: Choice, mut reader: Reader, context_tokens: usize) -> Vec<Said> {
+fn outputs(request: &GenerateRequest, choice: Choice, mut reader: Reader, context_tokens: usize) -> Vec<Output> {
     let limits = &request.limits;
     let sampler =
         Sampler { params: &request.sampling, choice, min_tokens: limits.min_tokens, stop_tokens: &limits.stop_tokens };
     let room = request.max_total_tokens().min(context_tokens).saturating_sub(request.prompt.len());
-    let mut said = Vec::new();
-    while said.len() < room {
-        let Some(token) = reader.logits().sample(sampler, said.len()) else {
-            said.push(Said::Poison);
+    let mut outputs = Vec::new();
+    while outputs.len() < room {
+        let Some(token) = reader.logits().sample(sampler, outputs.len()) else {
+            outputs.push(Output::NotFinite);
             break;
         };
         let logprobs = request.logprobs.map(|alternatives| reader.logits().logprobs(token, alternatives));
         let stops = limits.stop_tokens.contains(&token);
-        let finish = match said.len() + 1 == room {
+        let finish = match outputs.len() + 1 == room {
             _ if stops => Some(FinishReason::StopToken),
             true => Some(FinishReason::Length),
             false => None,
         };
-        said.push(Said::Token { token, logprobs, finish });
+        outputs.push(Output::Token { token, logprobs, finish });
         if stops {
             break;
         }
         reader.read(token);
     }
-    said
+    outputs
 }
 
 /// All layers over one sequence.

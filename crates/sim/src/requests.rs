@@ -1,12 +1,12 @@
-//! What clients ask for.
+//! Random requests of clients.
 
 use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams, TokenId};
 
-use crate::model::{POISONED_SEED, VOCAB};
+use crate::model::{NON_FINITE_SEED, VOCAB};
 use crate::random::Random;
 use crate::weather::Weather;
 
-/// Anything a client might want, now and then more than an engine can give.
+/// A request with any features; some do not fit an engine.
 pub(crate) fn any(id: u64, weather: &Weather, random: &mut Random) -> GenerateRequest {
     let longest = weather.context_tokens as u64 - 1;
     let prompt_tokens = match random.below(100) {
@@ -33,7 +33,7 @@ pub(crate) fn any(id: u64, weather: &Weather, random: &mut Random) -> GenerateRe
     request
 }
 
-/// Such as any engine must be able to serve.
+/// A request that every engine must be able to serve.
 pub(crate) fn modest(id: u64, context_tokens: usize, random: &mut Random) -> GenerateRequest {
     let prompt_tokens = random.between(1, (context_tokens as u64 - 10).min(90));
     let choices = random.pick(&[1, 2]);
@@ -42,7 +42,7 @@ pub(crate) fn modest(id: u64, context_tokens: usize, random: &mut Random) -> Gen
     request
 }
 
-/// Few distinct beginnings, so that prefixes meet.
+/// Prompts share few distinct beginnings, so that the prefix cache has hits.
 fn prompt(tokens: u64, random: &mut Random) -> Vec<TokenId> {
     let (family, fork) = (random.below(3), random.below(tokens + 1));
     let token = |at| if at < fork { (family * 7 + at) % 50 } else { random.below(50) };
@@ -62,7 +62,7 @@ fn sampling(random: &mut Random) -> SamplingParams {
             logit_bias: vec![(TokenId(3), 1.5)],
             ..greedy
         },
-        _ if random.percent(15) => SamplingParams { seed: POISONED_SEED, ..greedy },
+        _ if random.percent(15) => SamplingParams { seed: NON_FINITE_SEED, ..greedy },
         _ => greedy,
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever has sessions with all engines: a router process with its clients, or the callers that need none.
+//! The peers that have sessions with all engines: router processes, and scripts that make the three calls without a router.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::wire::WireId;
 use custom_strategy::LongPromptsApart;
 
 pub(crate) struct Peer {
-    /// One life of it; the next has another number.
+    /// Unique per start: a restarted router has another number.
     pub(crate) life: u64,
-    pub(crate) face: Face,
+    pub(crate) kind: PeerKind,
     pub(crate) wires: Vec<Option<WireId>>,
 }
 
-pub(crate) enum Face {
+pub(crate) enum PeerKind {
     Router { fleet: Arc<Fleet>, dispatcher: Arc<Dispatcher> },
     Scripts(Arc<Sessions>),
 }
@@ -40,36 +40,36 @@ impl Peer {
         let config = DispatchConfig { max_in_flight: set_up.max_in_flight, retry: set_up.retry.clone(), seed: life };
         let runtime = Arc::new(SimRuntime { clock, spawner, owner: Owner::Router(life) });
         let dispatcher = Dispatcher::with_runtime(Arc::clone(&fleet), strategy(set_up.strategy), config, runtime);
-        Self { life, face: Face::Router { fleet, dispatcher: Arc::new(dispatcher) }, wires: vec![None; engines] }
+        Self { life, kind: PeerKind::Router { fleet, dispatcher: Arc::new(dispatcher) }, wires: vec![None; engines] }
     }
 
     pub(crate) fn scripts(life: u64, engines: usize) -> Self {
         let sessions = Arc::new(Sessions::new(vec![None; engines]));
-        Self { life, face: Face::Scripts(sessions), wires: vec![None; engines] }
+        Self { life, kind: PeerKind::Scripts(sessions), wires: vec![None; engines] }
     }
 
     pub(crate) fn connected(&mut self, engine: usize, wire: WireId, session: Arc<Session>) {
         self.wires[engine] = Some(wire);
-        match &self.face {
-            Face::Router { fleet, .. } => fleet.engine_ready(EngineId(engine), session),
-            Face::Scripts(sessions) => lock(sessions)[engine] = Some(session),
+        match &self.kind {
+            PeerKind::Router { fleet, .. } => fleet.engine_ready(EngineId(engine), session),
+            PeerKind::Scripts(sessions) => lock(sessions)[engine] = Some(session),
         }
     }
 
     pub(crate) fn lost(&mut self, engine: usize) {
         self.wires[engine] = None;
-        match &self.face {
-            Face::Router { fleet, .. } => {
+        match &self.kind {
+            PeerKind::Router { fleet, .. } => {
                 fleet.engine_down(EngineId(engine));
                 fleet.engine_restarting(EngineId(engine));
             }
-            Face::Scripts(sessions) => lock(sessions)[engine] = None,
+            PeerKind::Scripts(sessions) => lock(sessions)[engine] = None,
         }
     }
 
-    /// What is still held although nothing is to be done.
+    /// Resources that are still held in an idle deployment.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let Face::Router { fleet, dispatcher } = &self.face else { return Vec::new() };
+        let PeerKind::Router { fleet, dispatcher } = &self.kind else { return Vec::new() };
         let mut left = Vec::new();
         let open = dispatcher.requests_in_flight();
         if open > 0 {
@@ -81,7 +81,7 @@ impl Peer {
                 left.push(format!("router {} holds {:?} on {}", self.life, engine.in_flight, engine.name));
             }
             if (load.running, load.waiting, load.pending_prefill_tokens) != (0, 0, 0) {
-                left.push(format!("router {} believes that {} at rest has {load:?}", self.life, engine.name));
+                left.push(format!("router {} believes that the idle {} has {load:?}", self.life, engine.name));
             }
         }
         left

@@ -1,4 +1,4 @@
-//! One seed, from start to verdict.
+//! Runs one seed and returns its outcome or failure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::weather::Weather;
 use crate::world::{Phase, World};
 
 pub struct Outcome {
-    /// Of everything that happened, in order.
+    /// Hash over all events in order.
     pub log_hash: u64,
     pub totals: Totals,
 }
@@ -29,7 +29,7 @@ pub struct Failure {
     pub log_tail: Vec<String>,
 }
 
-/// One seed, and what is planted or kept of it.
+/// A seed to run, with an optional planted bug.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub seed: u64,

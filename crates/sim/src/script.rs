@@ -1,5 +1,5 @@
-//! A caller without a router, as one over plain HTTP is: makes the three calls itself, in any order that makes sense and some
-//! that do not, with leases instead of guards, and may never come back.
+//! A caller without a router, as over plain HTTP: makes the three calls itself, in sensible and other orders, with leases
+//! instead of guards, and may disappear between calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use baton_core::{Attempt, GenerateRequest, RequestId, ServeError, TokenRange};
 use baton_protocol::{Reservation, Sent};
 
 use crate::book::{Book, Ended};
-use crate::client::listen;
+use crate::client::check_events;
 use crate::clock::{Clock, lock};
 use crate::random::Random;
 use crate::session::Session;
-use crate::stream::Stream;
+use crate::stream::StreamChecker;
 
-/// The session with each engine, where there is one.
+/// The session with each engine, if it is connected.
 pub(crate) type Sessions = Mutex<Vec<Option<Arc<Session>>>>;
 
 pub(crate) struct Script {
@@ -30,15 +30,15 @@ pub(crate) struct Script {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Everything on the decode engine.
+    /// The decode engine computes the whole request.
     Plain,
     /// One call after the other.
     InTurn,
     /// Generation is started while the KV is still on its way.
     AtOnce,
-    /// Nobody sends what was reserved for.
+    /// KV is reserved for but never sent.
     NeverSent,
-    /// Only the KV moves.
+    /// The KV is moved; nothing is generated.
     Migrate,
     /// Reserved with a lease, then forgotten.
     Forget,
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// `None`: there is nothing to tell.
+/// `None`: the session was lost, so there is no outcome.
 type Answer = Option<Ended>;
 
 impl Script {
@@ -84,7 +84,7 @@ impl Script {
             return self.generate(decode, request, None).await;
         }
         match self.hand_over(decode, prefill, &request).await {
-            // No room, or the reservation has expired: it has to do without.
+            // No room, or the reservation has expired: continue without a hand-off.
             Some(Ended::Failed { hopeless: false, .. }) if self.random.percent(70) => {
                 request.attempt = Attempt(1);
                 self.generate(decode, request, None).await
@@ -107,11 +107,11 @@ impl Script {
             Ok(reserved) => reserved,
             Err(error) => return self.failed(request, error),
         };
-        // Both may be the same engine: its calls are told apart by their ids.
+        // Both calls may go to one engine: the id distinguishes them.
         let sender = GenerateRequest { id: RequestId(request.id.0 | 1 << 32), ..request.clone() };
         match self.plan {
             Plan::Forget => {
-                // Whoever is gone for good releases nothing.
+                // A caller that has disappeared does not release its reservation.
                 std::mem::forget(reserved);
                 Some(Ended::Left)
             }
@@ -119,20 +119,20 @@ impl Script {
             Plan::AtOnce => {
                 let range = self.range(&reserved);
                 let sending = self.session(prefill)?.caller.remote_send(&sender, &reserved, range);
-                let (session, mut stream) = (self.session(decode)?, self.check(request));
+                let (session, mut stream) = (self.session(decode)?, self.checker(request));
                 let mut events = match session.caller.start_generate(request.clone(), Some((reserved, None))) {
                     Ok(events) => events,
                     Err(error) => return self.failed(request, error),
                 };
                 tokio::select! {
                     biased;
-                    answer = listen(&mut events, &mut stream) => return unless_cut(&session, answer),
+                    answer = check_events(&mut events, &mut stream) => return unless_cut(&session, answer),
                     _sent = sending => {}
                 }
                 if self.random.percent(80) {
                     events.expect_no_more();
                 }
-                unless_cut(&session, listen(&mut events, &mut stream).await)
+                unless_cut(&session, check_events(&mut events, &mut stream).await)
             }
             Plan::InTurn | Plan::Migrate | Plan::Plain => {
                 let range = self.range(&reserved);
@@ -148,7 +148,7 @@ impl Script {
         }
     }
 
-    /// What is missing, or from the prompt's start, as simple callers do; sometimes less than was asked for.
+    /// The missing range, or all from the prompt's start as simple callers send it; sometimes a shorter one.
     fn range(&mut self, reserved: &Reservation) -> TokenRange {
         let begin = if self.random.percent(30) { 0 } else { reserved.matched };
         let all = u64::from(reserved.end - begin);
@@ -163,19 +163,19 @@ impl Script {
         handoff: Option<(Reservation, Option<Sent>)>,
     ) -> Answer {
         let session = self.session(engine)?;
-        let mut stream = self.check(&request);
+        let mut stream = self.checker(&request);
         match session.caller.start_generate(request.clone(), handoff) {
-            Ok(mut events) => unless_cut(&session, listen(&mut events, &mut stream).await),
+            Ok(mut events) => unless_cut(&session, check_events(&mut events, &mut stream).await),
             Err(error) => self.failed(&request, error),
         }
     }
 
     fn failed(&self, request: &GenerateRequest, error: ServeError) -> Answer {
-        Some(Ended::Failed { error, hopeless: self.check(request).is_hopeless() })
+        Some(Ended::Failed { error, hopeless: self.checker(request).is_hopeless() })
     }
 
-    fn check(&self, request: &GenerateRequest) -> Stream {
-        Stream::new(request.clone(), self.context_tokens)
+    fn checker(&self, request: &GenerateRequest) -> StreamChecker {
+        StreamChecker::new(request.clone(), self.context_tokens)
     }
 
     fn session(&self, engine: usize) -> Option<Arc<Session>> {
@@ -183,10 +183,10 @@ impl Script {
     }
 }
 
-/// A stream may just end only when its engine is gone.
+/// A stream may end before its request only if the session is lost.
 fn unless_cut(session: &Session, answer: Answer) -> Answer {
     match answer {
-        None if session.open.is_alive() => Some(Ended::Wrong("the stream ended without an end".to_owned())),
+        None if session.open.is_alive() => Some(Ended::Wrong("the stream ended before the request".to_owned())),
         answer => answer,
     }
 }

@@ -1,41 +1,41 @@
-//! What a request must hear: every event in its place, and in the end exactly the model's tokens.
+//! Checks the events of a request: each in its place, and exactly the reference model's tokens.
 
 use baton_core::{Choice, EngineEvent, Fault, GenerateRequest, Retry, ServeError};
 
-use crate::model::{Reference, Said};
+use crate::model::{Output, Reference};
 
-pub(crate) struct Stream {
+pub(crate) struct StreamChecker {
     request: GenerateRequest,
     reference: Reference,
-    /// The prompt alone does not fit.
+    /// The prompt does not fit the context.
     too_long: bool,
     prompt_seen: bool,
-    heard: Vec<usize>,
-    /// Tokens of each choice after which its client has enough, as after a stop string.
-    wanted: Vec<usize>,
+    seen: Vec<usize>,
+    /// Tokens per choice after which the client stops it, as the gateway does after a stop string.
+    limits: Vec<usize>,
 }
 
-pub(crate) enum Heard {
+pub(crate) enum Checked {
     More,
-    /// The client has enough of this choice, though it goes on.
+    /// The client stops this choice before its end.
     Enough(Choice),
     Failed(ServeError),
 }
 
-impl Stream {
+impl StreamChecker {
     pub(crate) fn new(request: GenerateRequest, context_tokens: usize) -> Self {
         let reference = Reference::of(&request, context_tokens);
         let needed = request.prompt.len() + usize::from(request.limits.max_tokens > 0);
         let choices = request.outputs.len();
-        let (heard, wanted) = (vec![0; choices], vec![usize::MAX; choices]);
-        Self { too_long: needed > context_tokens, request, reference, prompt_seen: false, heard, wanted }
+        let (seen, limits) = (vec![0; choices], vec![usize::MAX; choices]);
+        Self { too_long: needed > context_tokens, request, reference, prompt_seen: false, seen, limits }
     }
 
-    pub(crate) fn want(&mut self, choice: usize, tokens: usize) {
-        self.wanted[choice] = tokens;
+    pub(crate) fn stop_after(&mut self, choice: usize, tokens: usize) {
+        self.limits[choice] = tokens;
     }
 
-    pub(crate) fn hear(&mut self, event: EngineEvent) -> Result<Heard, String> {
+    pub(crate) fn check(&mut self, event: EngineEvent) -> Result<Checked, String> {
         match &event {
             EngineEvent::Prompt(prompt) => {
                 if std::mem::replace(&mut self.prompt_seen, true) {
@@ -53,50 +53,52 @@ impl Stream {
                     return Err("a token came before the prompt's event".to_owned());
                 }
                 let choice = token.choice.index();
-                let Some(heard) = self.heard.get_mut(choice) else { return Err(format!("unknown choice {choice}")) };
-                if token.index as usize != *heard {
-                    return Err(format!("choice {choice} went from {heard} tokens to index {}", token.index));
+                let Some(seen) = self.seen.get_mut(choice) else { return Err(format!("unknown choice {choice}")) };
+                if token.index as usize != *seen {
+                    return Err(format!("choice {choice} went from {seen} tokens to index {}", token.index));
                 }
-                match self.reference.choices[choice].get(*heard) {
-                    Some(said) if said.is(&event) => *heard += 1,
-                    said => return Err(format!("choice {choice}, token {heard}: {said:?} expected, heard {token:?}")),
+                match self.reference.choices[choice].get(*seen) {
+                    Some(output) if output.is(&event) => *seen += 1,
+                    output => return Err(format!("choice {choice}, token {seen}: {output:?} expected, got {token:?}")),
                 }
-                if *heard == self.wanted[choice] && token.finish.is_none() {
-                    return Ok(Heard::Enough(token.choice));
+                if *seen == self.limits[choice] && token.finish.is_none() {
+                    return Ok(Checked::Enough(token.choice));
                 }
             }
             EngineEvent::Failed(failed) => return self.fail(failed.error.clone()),
             EngineEvent::Reserved(_) | EngineEvent::Sent(_) => return Err(format!("out of place: {event:?}")),
         }
-        Ok(Heard::More)
+        Ok(Checked::More)
     }
 
-    /// What the request cannot help is told to the router as such; what it could not survive anywhere is said at once.
-    fn fail(&self, error: ServeError) -> Result<Heard, String> {
-        let poisoned = self.at_poison();
+    /// A failure that blames the caller, or that is final, must have its reason in the request itself.
+    fn fail(&self, error: ServeError) -> Result<Checked, String> {
+        let fails = self.fails_next();
         match (error.fault, error.retry) {
             (Fault::Caller | Fault::Conflict, _) if !self.too_long => {
-                Err(format!("blamed for what was right: {error}"))
+                Err(format!("a caller's fault reported for a valid request: {error}"))
             }
-            (Fault::Engine, Retry::Never) if !poisoned => Err(format!("given up without need: {error}")),
-            _ => Ok(Heard::Failed(error)),
+            (Fault::Engine, Retry::Never) if !fails => {
+                Err(format!("a final error without a reason in the request: {error}"))
+            }
+            _ => Ok(Checked::Failed(error)),
         }
     }
 
-    /// Nothing more is to be said.
+    /// Whether every choice has all its tokens, or as many as its client wants.
     pub(crate) fn is_complete(&self) -> bool {
-        let mut choices = self.reference.choices.iter().zip(&self.heard).zip(&self.wanted);
-        self.prompt_seen && choices.all(|((said, heard), wanted)| said.len() == *heard || heard >= wanted)
+        let mut choices = self.reference.choices.iter().zip(&self.seen).zip(&self.limits);
+        self.prompt_seen && choices.all(|((output, seen), limits)| output.len() == *seen || seen >= limits)
     }
 
-    /// The next token of a choice cannot be computed by anyone.
-    fn at_poison(&self) -> bool {
-        let next = |(said, heard): (&Vec<Said>, &usize)| said.get(*heard) == Some(&Said::Poison);
-        self.reference.choices.iter().zip(&self.heard).any(next)
+    /// Whether the next token of some choice has no finite logits.
+    fn fails_next(&self) -> bool {
+        let next = |(output, seen): (&Vec<Output>, &usize)| output.get(*seen) == Some(&Output::NotFinite);
+        self.reference.choices.iter().zip(&self.seen).any(next)
     }
 
-    /// Whether it must fail, wherever it is served.
+    /// Whether the request must fail on every engine.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.too_long || self.reference.choices.iter().any(|said| said.last() == Some(&Said::Poison))
+        self.too_long || self.reference.choices.iter().any(|output| output.last() == Some(&Output::NotFinite))
     }
 }

@@ -1,14 +1,14 @@
-//! What happened, in numbers.
+//! Counters over a run.
 
 use baton_core::EngineCounters;
 use baton_router::RouterCounters;
 
 use crate::book::ClientCounts;
 use crate::fabric::TransferCounts;
-use crate::router::Face;
+use crate::router::PeerKind;
 use crate::world::World;
 
-/// What happened, over one run or many. A simulation in which nothing happens proves nothing.
+/// Counters over one run or many. Tests demand that each kind of event occurs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub clients: ClientCounts,
@@ -18,7 +18,7 @@ pub struct Totals {
     pub faults: u64,
 }
 
-/// What those have counted who are no more.
+/// Counters of engines and routers that have ended.
 #[derive(Default)]
 pub(crate) struct Past {
     pub(crate) engines: EngineCounters,
@@ -41,11 +41,11 @@ impl World {
         }
     }
 
-    /// What routers have counted, those of earlier lives included.
+    /// Counters of all routers, restarted ones included.
     fn router_counters(&self) -> RouterCounters {
         let mut total = self.past.routers;
         for peer in self.peers.iter().flatten() {
-            if let Face::Router { dispatcher, .. } = &peer.face {
+            if let PeerKind::Router { dispatcher, .. } = &peer.kind {
                 total.add(&dispatcher.counters());
             }
         }

@@ -1,4 +1,4 @@
-//! What a seed decides before anything happens: who is there, how they are set up, and what will go wrong.
+//! The scenario that a seed draws before the run: engines, routers, clients, network, and rates of faults.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::random::Random;
 
 pub(crate) struct Weather {
     pub(crate) theme: Theme,
-    /// Of every engine: equal, so that a stream ends at the same place wherever it runs.
+    /// Equal for all engines, so that a stream ends at the same token wherever it runs.
     pub(crate) context_tokens: usize,
     pub(crate) engines: Vec<EngineSetUp>,
     pub(crate) routers: Vec<RouterSetUp>,
     pub(crate) clients: u64,
-    /// Of all prompts, how many may be as long as the context.
+    /// Share of prompts that may be as long as the context.
     pub(crate) long_prompts_percent: u64,
     pub(crate) scripts: u64,
     pub(crate) guarantee: Guarantee,
@@ -24,18 +24,18 @@ pub(crate) struct Weather {
     pub(crate) network: Network,
     pub(crate) transfers: Transfers,
     pub(crate) faults: u64,
-    /// Of tokens that engines compute, how many end in an error of the sequence.
+    /// Rate at which computed tokens fail their sequence.
     pub(crate) sequence_failures_per_mille: u64,
 }
 
-/// What a seed has more of than others: rare meetings of two faults need many of both.
+/// What a seed has more of than others: rare combinations of two faults need many of both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Theme {
-    /// Nothing goes wrong, though there may be much to do.
+    /// No faults, though there may be overload.
     Fair,
     /// Something of everything.
     Mixed,
-    /// Engines stop and go on, and routers do not wait for them.
+    /// Engines are stopped and continued; routers lose patience quickly.
     Stops,
     Crashes,
     /// Links break and lag, blocks come damaged, late, twice and out of order.
@@ -86,7 +86,7 @@ pub(crate) struct Network {
 pub(crate) struct Transfers {
     pub(crate) transport: Transport,
     pub(crate) flip_per_mille: u64,
-    /// TCP does neither; a transport without its order may, and must do no harm.
+    /// TCP does neither, but an unordered transport may, and it must do no harm.
     pub(crate) repeat_per_mille: u64,
     pub(crate) reorder_per_mille: u64,
     late_per_mille: u64,
@@ -133,13 +133,13 @@ impl Weather {
         }
     }
 
-    /// Whether an engine may fail a request for no reason of the request's own.
+    /// Whether requests may fail only because of overload or of their own.
     pub(crate) fn is_fair(&self) -> bool {
         self.faults == 0 && self.network.loss_per_mille == 0 && self.sequence_failures_per_mille == 0
     }
 }
 
-/// Someone must generate.
+/// Every fleet has an engine that can decode.
 fn roles(random: &mut Random) -> Vec<Role> {
     use Role::{Decode, Mixed, Prefill};
     let fleets: [&[Role]; 8] = [
@@ -250,7 +250,7 @@ impl Transfers {
         if random.per_mille(self.late_per_mille) { random.millis(2, 100) } else { random.micros(20, 300) }
     }
 
-    /// How long the sending thread takes to get to its next job.
+    /// Delay before the sending thread takes its next job.
     pub(crate) fn lag(&self, random: &mut Random) -> Duration {
         if random.per_mille(self.lag_per_mille) { random.millis(1, 60) } else { random.micros(2, 60) }
     }

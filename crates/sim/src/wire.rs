@@ -1,5 +1,5 @@
-//! One native session's connection. Like TCP it delivers in order or breaks: a lost message is a lost connection, and the two
-//! ends may learn of that at very different times.
+//! One native session's connection. Like TCP it delivers in order or breaks: a lost message is a lost connection, which the two
+//! ends may notice at very different times.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -33,15 +33,15 @@ struct State {
     tamper: Tamper,
     up: Direction<Command>,
     down: Direction<StepReply>,
-    /// Nothing arrives any more, though the ends may not know.
+    /// Nothing arrives any more, though the ends may not have noticed.
     cut: bool,
 }
 
 struct Direction<T> {
     queue: VecDeque<T>,
-    /// When the newest message arrives: the next is not faster.
+    /// When the newest message arrives: no later message overtakes it.
     last_due: Duration,
-    /// Its sender's end is there.
+    /// The sender has not closed it.
     open: bool,
 }
 
@@ -75,7 +75,7 @@ impl Wire {
         if !state.tamper.lets_pass(&mut command) {
             return Ok(());
         }
-        // As on the real wire: the engine has the prompt already, with the reservation.
+        // As in the real session: the engine has the prompt from the reservation.
         if let Command::Generate { request, reservation: Some(_) } = &mut command {
             request.prompt = Arc::from([]);
         }
@@ -87,7 +87,7 @@ impl Wire {
         Ok(())
     }
 
-    /// The engine's side. `false` when it knows that nobody listens.
+    /// Called by the engine. Returns `false` once its end is closed.
     fn reply(&self, reply: StepReply) -> bool {
         let mut state = lock(&self.state);
         if state.down.open && self.goes_through(&mut state) {
@@ -109,13 +109,13 @@ impl Wire {
         Some(reply)
     }
 
-    /// What is on its way is lost; each end notices when it does.
+    /// Drops all messages in flight; each end notices at a time of its own.
     pub(crate) fn cut(&self) {
         let mut state = lock(&self.state);
         self.cut_now(&mut state);
     }
 
-    /// The engine's process is gone. What it said before still arrives, then the end.
+    /// The engine's process has ended. Earlier replies still arrive, then the end.
     pub(crate) fn engine_gone(&self) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.down.open, false) && !state.cut {
@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    /// The router's process is gone, or its end was closed.
+    /// The router's process has ended, or it has closed the connection.
     pub(crate) fn router_gone(&self) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.up.open, false) && !state.cut {

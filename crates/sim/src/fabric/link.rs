@@ -22,18 +22,18 @@ pub(crate) struct LinkId(u64);
 
 pub(super) struct Link {
     pub(super) from: ProcessId,
-    /// The engine it connects to, and the process that listens there; which may be slow to greet.
+    /// The engine it connects to, and the process that listens there.
     pub(super) address: usize,
     pub(super) to: Option<ProcessId>,
-    greeted: bool,
+    connected: bool,
     pub(super) alive: bool,
     pub(super) transport: Transport,
     pending: BTreeMap<Key, Pending>,
     /// The sending thread: what it has to do, and the offer it is about to write.
     jobs: VecDeque<Job>,
     working: bool,
-    vouched: Option<Offer>,
-    on_the_way: VecDeque<Message>,
+    next_offer: Option<Offer>,
+    in_flight: VecDeque<Message>,
     last_due: Duration,
     /// The receiving thread: what has arrived, and the copy it has yet to check.
     pub(super) arrived: VecDeque<Message>,
@@ -45,7 +45,7 @@ pub(super) struct Link {
 struct Pending {
     export: ExportId,
     room: TokenRange,
-    /// The receiver said so of some block.
+    /// The receiver has reported a damaged block.
     damaged: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Offer {
     pub(super) sums: Vec<u64>,
     /// Whether the fence was really up when the sums were taken.
     pub(super) in_time: bool,
-    /// On tcp they come along.
+    /// Sent along over tcp; over shared memory the receiver reads them.
     pub(super) bytes: Option<Vec<Block>>,
 }
 
@@ -80,14 +80,14 @@ pub(crate) enum LinkEvent {
     Work,
     Write,
     Arrived,
-    /// A message that did not keep to the order.
+    /// A message out of order.
     Stray(Box<Message>),
     /// The receiving thread looks at sums and fence of what it has copied.
     Check,
-    /// The receiver's answer to an offer of which a block was not what its sum says.
-    HeardDamaged(Key),
-    /// The receiver's last answer: tokens that it has verified, if it still knew of the reservation.
-    Heard(Key, Option<usize>),
+    /// The receiver reports that a block of an offer did not match its checksum.
+    Damaged(Key),
+    /// The receiver's final report: verified tokens, unless the reservation is gone.
+    Outcome(Key, Option<usize>),
 }
 
 impl State {
@@ -103,14 +103,14 @@ impl State {
             from,
             address,
             to: self.listening.get(&address).copied(),
-            greeted: false,
+            connected: false,
             alive: true,
             transport: self.transfers.transport,
             pending: BTreeMap::new(),
             jobs: VecDeque::new(),
             working: false,
-            vouched: None,
-            on_the_way: VecDeque::new(),
+            next_offer: None,
+            in_flight: VecDeque::new(),
             last_due: Duration::ZERO,
             arrived: VecDeque::new(),
             copy: None,
@@ -147,12 +147,12 @@ impl State {
         }
     }
 
-    /// Everything on the way is lost. The sender's hand-offs fail; the receiver just hears nothing more.
+    /// Drops everything in flight. The sender's hand-offs fail; the receiver gets no message.
     pub(super) fn break_link(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.alive) else { return };
         link.alive = false;
         link.jobs.clear();
-        link.on_the_way.clear();
+        link.in_flight.clear();
         let (from, pending) = (link.from, std::mem::take(&mut link.pending));
         self.journal.note(Happening::LinkBroken(id));
         self.counts.links_broken += 1;
@@ -168,7 +168,7 @@ impl State {
             LinkEvent::Write => self.write(id),
             LinkEvent::Arrived => {
                 if let Some(link) = self.links.get_mut(&id)
-                    && let Some(message) = link.on_the_way.pop_front()
+                    && let Some(message) = link.in_flight.pop_front()
                 {
                     link.arrived.push_back(message);
                     self.take(id);
@@ -184,12 +184,12 @@ impl State {
                 self.check(id);
                 self.take(id);
             }
-            LinkEvent::HeardDamaged(key) => {
+            LinkEvent::Damaged(key) => {
                 if let Some(pending) = self.links.get_mut(&id).and_then(|link| link.pending.get_mut(&key)) {
                     pending.damaged = true;
                 }
             }
-            LinkEvent::Heard(key, verified) => {
+            LinkEvent::Outcome(key, verified) => {
                 if let Some(link) = self.links.get_mut(&id)
                     && let Some(Pending { export, room, damaged }) = link.pending.remove(&key)
                 {
@@ -202,19 +202,19 @@ impl State {
 
     fn connect(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.greeted = link.to.is_some();
-        if link.greeted { self.work(id) } else { self.break_link(id) }
+        link.connected = link.to.is_some();
+        if link.connected { self.work(id) } else { self.break_link(id) }
     }
 
     fn work(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        if link.greeted && !link.jobs.is_empty() && !std::mem::replace(&mut link.working, true) {
+        if link.connected && !link.jobs.is_empty() && !std::mem::replace(&mut link.working, true) {
             let lag = self.transfers.lag(&mut self.random);
             self.clock.after(lag, Event::Link(id, LinkEvent::Work));
         }
     }
 
-    /// Sums first, then the fence: sums of pages that were reused meanwhile would vouch for the wrong bytes.
+    /// Takes checksums before looking at the fence: checksums of pages that were reused meanwhile would match wrong bytes.
     fn do_job(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.working = false;
@@ -224,7 +224,7 @@ impl State {
                 let sums = pages.iter().map(|&page| sum(&node.memory.block(page, layer))).collect();
                 let in_time = node.fences.holds(mark);
                 if in_time || self.mutation == Some(Mutation::SkipFence) {
-                    link.vouched = Some(Offer { key, mark, layer, first_index, pages, sums, in_time, bytes: None });
+                    link.next_offer = Some(Offer { key, mark, layer, first_index, pages, sums, in_time, bytes: None });
                     link.working = true;
                     let delay = self.random.micros(1, 60);
                     return self.clock.after(delay, Event::Link(id, LinkEvent::Write));
@@ -242,7 +242,7 @@ impl State {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.working = false;
         let Some(node) = self.nodes.get(&link.from).filter(|node| node.alive) else { return };
-        let Some(mut offer) = link.vouched.take() else { return };
+        let Some(mut offer) = link.next_offer.take() else { return };
         if link.transport == Transport::Tcp {
             offer.bytes = Some(offer.pages.iter().map(|&page| node.memory.block(page, offer.layer)).collect());
         }
@@ -266,7 +266,7 @@ impl State {
         }
         let due = (self.clock.now() + self.transfers.latency(&mut self.random)).max(link.last_due);
         link.last_due = due;
-        link.on_the_way.push_back(message);
+        link.in_flight.push_back(message);
         self.clock.at(due, Event::Link(id, LinkEvent::Arrived));
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 //! Between any two of them other things happen. Bytes and threads are not run here; `crates/fabric` tests those.
 
+mod expected;
 mod fence;
-mod inbox;
 mod link;
 mod port;
 mod receiving;
@@ -29,11 +29,11 @@ use crate::mutation::Mutation;
 use crate::random::Random;
 use crate::weather::Transfers;
 use crate::world::Event;
+use expected::ExpectedKv;
 use fence::Fences;
-use inbox::Inbox;
 use link::Link;
 pub(crate) use link::{LinkEvent, LinkId};
-use port::Export;
+use port::OpenExport;
 pub(crate) use port::Port;
 
 /// Clones are the same network.
@@ -54,7 +54,7 @@ struct State {
     counts: TransferCounts,
 }
 
-/// What has become of offered blocks, and of links.
+/// Counts of offered blocks by outcome, and of broken links.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransferCounts {
     pub taken: u64,
@@ -62,7 +62,7 @@ pub struct TransferCounts {
     /// Not offered at all, because the fence was down already.
     pub withheld: u64,
     pub damaged: u64,
-    /// For reservations that were gone.
+    /// Offers to reservations that have ended.
     pub unknown: u64,
     pub repeated: u64,
     pub out_of_order: u64,
@@ -73,8 +73,8 @@ pub struct TransferCounts {
 struct Node {
     memory: Memory,
     fences: Fences,
-    exports: BTreeMap<ExportId, Export>,
-    inboxes: BTreeMap<Key, Inbox>,
+    exports: BTreeMap<ExportId, OpenExport>,
+    expected: BTreeMap<Key, ExpectedKv>,
     alive: bool,
 }
 
@@ -110,8 +110,8 @@ impl Fabric {
     /// A new process at an engine's address.
     pub(crate) fn join(&self, engine: usize, process: ProcessId, memory: Memory) -> Port {
         let mut state = lock(&self.0);
-        let (exports, inboxes) = (BTreeMap::new(), BTreeMap::new());
-        state.nodes.insert(process, Node { memory, fences: Fences::default(), exports, inboxes, alive: true });
+        let (exports, expected) = (BTreeMap::new(), BTreeMap::new());
+        state.nodes.insert(process, Node { memory, fences: Fences::default(), exports, expected, alive: true });
         state.listening.insert(engine, process);
         Port { engine, process, fabric: self.clone() }
     }
@@ -129,12 +129,12 @@ impl Fabric {
         }
     }
 
-    /// Whose thread does this; `None` when there is nothing to be done.
+    /// The process whose thread handles this event; `None` if the link is gone.
     pub(crate) fn actor(&self, link: LinkId, event: &LinkEvent) -> Option<ProcessId> {
         let state = lock(&self.0);
         let link = state.links.get(&link)?;
         match event {
-            LinkEvent::Work | LinkEvent::Write | LinkEvent::HeardDamaged(_) | LinkEvent::Heard(..) => Some(link.from),
+            LinkEvent::Work | LinkEvent::Write | LinkEvent::Damaged(_) | LinkEvent::Outcome(..) => Some(link.from),
             LinkEvent::Connect => link.to.or(Some(link.from)),
             LinkEvent::Arrived | LinkEvent::Stray(_) | LinkEvent::Check => link.to,
         }
@@ -154,7 +154,7 @@ impl Fabric {
         }
     }
 
-    /// What a planted bug has put off.
+    /// Closes a fence that a planted bug has kept open.
     pub(crate) fn close_late(&self, process: ProcessId, export: ExportId) {
         lock(&self.0).close(process, export);
     }
@@ -167,11 +167,11 @@ impl Fabric {
         lock(&self.0).counts
     }
 
-    /// Reservations and fences that living processes have left open.
+    /// Reservations and fences that running processes have left open.
     pub(crate) fn left_open(&self) -> Vec<String> {
         let state = lock(&self.0);
         let of = |(id, node): (&ProcessId, &Node)| {
-            let (expected, exports) = (node.inboxes.len(), node.exports.len());
+            let (expected, exports) = (node.expected.len(), node.exports.len());
             (node.alive && expected + exports > 0)
                 .then(|| format!("{id:?} expects {expected} hand-offs and has {exports} fences up"))
         };

@@ -6,8 +6,8 @@ use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
 use baton_engine::{ExportId, HandOff, PageOffer};
 
+use super::expected::ExpectedKv;
 use super::fence::Mark;
-use super::inbox::Inbox;
 use super::link::{Job, LinkId};
 use super::{Fabric, Key, State};
 use crate::clock::lock;
@@ -26,11 +26,11 @@ pub(crate) struct Port {
 }
 
 /// One hand-off in progress.
-pub(super) struct Export {
+pub(super) struct OpenExport {
     pub(super) mark: Mark,
     pub(super) link: LinkId,
     pub(super) key: Key,
-    /// What lies under the fence.
+    /// Pages and layers that the fence protects.
     pub(super) offered: Vec<(PageId, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl HandOff for Port {
     ) -> Result<Vec<u8>, ServeError> {
         let mut state = lock(&self.fabric.0);
         let key = Key { reservation: id, secret: state.random.next() };
-        let inbox = Inbox {
+        let expected = ExpectedKv {
             prompt: prompt.to_vec(),
             begin,
             pages: pages.to_vec(),
@@ -62,7 +62,7 @@ impl HandOff for Port {
         let (process, end) = (self.process, prompt.len());
         state.journal.note(Happening::Expected { process, reservation: id, begin, end });
         if let Some(node) = state.nodes.get_mut(&self.process) {
-            node.inboxes.insert(key, inbox);
+            node.expected.insert(key, expected);
         }
         let room = TokenRange::new(begin as u32, end as u32).unwrap_or_default();
         Ok(Target { engine: self.engine, key, room, prompt: digest(prompt) }.to_bytes())
@@ -74,22 +74,22 @@ impl HandOff for Port {
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {
         let state = lock(&self.fabric.0);
-        let inboxes = state.nodes.get(&self.process).map(|node| &node.inboxes);
-        let mut inboxes = inboxes.into_iter().flatten();
-        inboxes.find(|(key, _)| key.reservation == id).map_or(Duration::ZERO, |(_, inbox)| inbox.last_arrival)
+        let expected = state.nodes.get(&self.process).map(|node| &node.expected);
+        let mut expected = expected.into_iter().flatten();
+        expected.find(|(key, _)| key.reservation == id).map_or(Duration::ZERO, |(_, expected)| expected.last_arrival)
     }
 
     fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
         let Some(target) = Target::from_bytes(target) else { return Err(ServeError::caller("not a target")) };
         if prompt.get(..target.room.end() as usize).map(digest) != Some(target.prompt) {
-            return Err(ServeError::caller("the receiver waits for another prompt"));
+            return Err(ServeError::caller("the receiver expects another prompt"));
         }
         let mut state = lock(&self.fabric.0);
         let link = state.link_to(self.process, target.engine);
         state.journal.note(Happening::Export { process: self.process, export: id, link });
         if let Some(node) = state.nodes.get_mut(&self.process) {
             let mark = node.fences.open();
-            node.exports.insert(id, Export { mark, link, key: target.key, offered: Vec::new() });
+            node.exports.insert(id, OpenExport { mark, link, key: target.key, offered: Vec::new() });
         }
         state.expect_outcome(link, target.key, id, target.room);
         Ok(target.room)
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// A process that has died closes nothing.
+    /// A dead process closes nothing.
     pub(super) fn close(&mut self, process: ProcessId, id: ExportId) {
         let Some(node) = self.nodes.get_mut(&process).filter(|node| node.alive) else { return };
         let Some(export) = node.exports.remove(&id) else { return };
@@ -162,10 +162,10 @@ impl State {
         // A copy in progress is waited for.
         self.finish_copies(process, id);
         let Some(node) = self.nodes.get_mut(&process) else { return 0 };
-        let Some(key) = node.inboxes.keys().find(|key| key.reservation == id).copied() else { return 0 };
-        let Some(inbox) = node.inboxes.remove(&key) else { return 0 };
-        let verified = inbox.verified_tokens();
-        let holds = |layer| node.memory.holds(layer, &inbox.prompt, inbox.begin, verified, &inbox.pages);
+        let Some(key) = node.expected.keys().find(|key| key.reservation == id).copied() else { return 0 };
+        let Some(expected) = node.expected.remove(&key) else { return 0 };
+        let verified = expected.verified_tokens();
+        let holds = |layer| node.memory.holds(layer, &expected.prompt, expected.begin, verified, &expected.pages);
         if node.alive && !(0..LAYERS).all(holds) {
             let message =
                 format!("{process:?}: {verified} tokens of reservation {id} count, but are not its prompt's KV");

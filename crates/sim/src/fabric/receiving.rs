@@ -1,4 +1,4 @@
-//! The receiving end of a link: blocks are copied, then checked against sum and fence, and only then count.
+//! The receiving end of a link: blocks are copied, then checked against checksum and fence, and only then count.
 
 use baton_core::{PromptTimes, ReservationId};
 
@@ -18,7 +18,7 @@ pub(super) struct Copying {
     mark: Mark,
     layer: u32,
     in_time: bool,
-    /// By place in the inbox: whether its sum is right.
+    /// Page index in the reservation, and whether the checksum matches.
     blocks: Vec<(usize, bool)>,
 }
 impl State {
@@ -39,14 +39,14 @@ impl State {
     }
 
     fn finished(&mut self, id: LinkId, to: ProcessId, key: Key, times: PromptTimes) {
-        let inbox = self.nodes.get(&to).and_then(|node| node.inboxes.get(&key));
-        let verified = inbox.map(|inbox| inbox.verified_tokens());
+        let expected = self.nodes.get(&to).and_then(|node| node.expected.get(&key));
+        let verified = expected.map(|expected| expected.verified_tokens());
         if verified.is_some() {
             let reservation = key.reservation;
             self.journal.note(Happening::Landed { process: to, reservation });
             self.tell(to, Letter::Landed(reservation, times));
         }
-        self.answer(id, LinkEvent::Heard(key, verified));
+        self.answer(id, LinkEvent::Outcome(key, verified));
     }
 
     /// In the order of what it answers.
@@ -58,17 +58,17 @@ impl State {
     }
 
     fn copy(&mut self, id: LinkId, to: ProcessId, offer: Offer) {
-        // An inbox is locked from copy to check: two senders of one reservation take turns.
+        // The reservation is locked from copy to check: two senders to one reservation take turns.
         self.finish_copies(to, offer.key.reservation);
         let Some(link) = self.links.get_mut(&id) else { return };
         let (Some(sender), Some(receiver)) = (self.nodes.get(&link.from), self.nodes.get(&to)) else { return };
-        let Some(inbox) = receiver.inboxes.get(&offer.key) else {
+        let Some(expected) = receiver.expected.get(&offer.key) else {
             self.counts.unknown += 1;
             return self.journal.note(Happening::Unknown(id));
         };
         let mut blocks = Vec::new();
-        for (at, (&page, &vouched)) in offer.pages.iter().zip(&offer.sums).enumerate() {
-            let Some(slot) = inbox.slot(offer.first_index + at) else { continue };
+        for (at, (&page, &offered_sum)) in offer.pages.iter().zip(&offer.sums).enumerate() {
+            let Some(slot) = expected.slot(offer.first_index + at) else { continue };
             let mut block = match &offer.bytes {
                 Some(bytes) => bytes[at],
                 None => sender.memory.block(page, offer.layer),
@@ -76,9 +76,9 @@ impl State {
             if self.random.per_mille(self.transfers.flip_per_mille) {
                 block[self.random.index(block.len())] ^= 1 << self.random.below(64);
             }
-            // Copied first, checked after: what does not count has overwritten what did.
-            receiver.memory.put(inbox.pages[slot], offer.layer, block);
-            blocks.push((slot, sum(&block) == vouched));
+            // Copied first, checked after: a block that does not count has overwritten one that did.
+            receiver.memory.put(expected.pages[slot], offer.layer, block);
+            blocks.push((slot, sum(&block) == offered_sum));
         }
         let Offer { key, mark, layer, in_time, .. } = offer;
         link.copy = Some(Copying { key, mark, layer, in_time, blocks });
@@ -98,22 +98,22 @@ impl State {
         };
         let counts = in_time || self.mutation == Some(Mutation::SkipFence);
         let Some(receiver) = self.nodes.get_mut(&to) else { return };
-        let Some(inbox) = receiver.inboxes.get_mut(&key) else { return };
+        let Some(expected) = receiver.expected.get_mut(&key) else { return };
         let (mut good, mut stale, mut damaged) = (0, 0, 0);
         for (slot, sum_is_right) in blocks {
-            inbox.landed[slot][layer as usize] = sum_is_right && counts;
+            expected.landed[slot][layer as usize] = sum_is_right && counts;
             if !sum_is_right {
                 damaged += 1;
             } else if !counts {
                 stale += 1;
             } else {
                 good += 1;
-                inbox.last_arrival = self.clock.now();
-                let (begin, end) = inbox.span(slot);
+                expected.last_arrival = self.clock.now();
+                let (begin, end) = expected.span(slot);
                 if !in_time {
-                    let message = format!("{to:?} counts KV that {:?} no longer vouched for", link.from);
+                    let message = format!("{to:?} counts KV from {:?}, whose fence was down", link.from);
                     self.journal.blame(Checker::Fence, message);
-                } else if !receiver.memory.holds(layer, &inbox.prompt, begin, end, &inbox.pages[slot..]) {
+                } else if !receiver.memory.holds(layer, &expected.prompt, begin, end, &expected.pages[slot..]) {
                     let message = format!("{to:?} counts KV [{begin}, {end}) that is not its prompt's");
                     self.journal.blame(Checker::Kv, message);
                 }
@@ -124,7 +124,7 @@ impl State {
         self.counts.damaged += damaged as u64;
         self.journal.note(Happening::Taken { link: id, layer, good, stale, damaged });
         if damaged > 0 {
-            self.answer(id, LinkEvent::HeardDamaged(key));
+            self.answer(id, LinkEvent::Damaged(key));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a receiver expects, and what of it has arrived and was verified.
+//! KV that a receiver expects for a reservation, with the pages that have arrived and were verified.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use baton_core::{PAGE_TOKENS, PageId, TokenId};
 
 use crate::model::LAYERS;
 
-pub(super) struct Inbox {
+pub(super) struct ExpectedKv {
     pub(super) prompt: Vec<TokenId>,
     /// `pages` hold positions `[begin, prompt.len())`.
     pub(super) begin: usize,
@@ -15,7 +15,7 @@ pub(super) struct Inbox {
     pub(super) last_arrival: Duration,
 }
 
-impl Inbox {
+impl ExpectedKv {
     /// Where page `index` of the sequence goes; `None` for pages that are cached here already or lie past the end.
     pub(super) fn slot(&self, index: usize) -> Option<usize> {
         index.checked_sub(self.begin / PAGE_TOKENS).filter(|slot| *slot < self.pages.len())

@@ -1,4 +1,4 @@
-//! Engines and routers start, end in order, and die.
+//! Starts, orderly ends and crashes of engines and routers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::executor::Owner;
 use crate::happening::Happening;
 use crate::journal::Checker;
 use crate::machine::{Life, Process, ProcessId};
-use crate::router::{Face, Peer};
+use crate::router::{Peer, PeerKind};
 use crate::totals::Sum;
 use crate::world::{Event, World};
 
@@ -32,30 +32,30 @@ impl World {
         }
     }
 
-    /// The orderly end: what it has to say is said first.
+    /// Ends an engine in order: its last replies are sent first.
     fn end_engine(&mut self, id: ProcessId, why: &'static str) {
         let Some(mut process) = self.processes[id.engine].take_if(|process| process.id == id) else { return };
         process.close_books();
-        self.bury(process, why);
+        self.remove(process, why);
     }
 
     pub(crate) fn kill_engine(&mut self, engine: usize, why: &'static str) {
         let Some(mut process) = self.processes[engine].take() else { return };
-        // Nobody hears how its books are closed.
-        self.hang_up(process.id);
+        // Connections close first, so that the replies of `close_books` reach nobody.
+        self.close_connections(process.id);
         self.fabric.leave(process.id);
         process.close_books();
-        self.bury(process, why);
+        self.remove(process, why);
     }
 
-    fn bury(&mut self, process: Process, why: &'static str) {
-        self.hang_up(process.id);
+    fn remove(&mut self, process: Process, why: &'static str) {
+        self.close_connections(process.id);
         self.fabric.leave(process.id);
         self.past.engines.add(&process.report.counters);
         self.journal.note(Happening::Gone(process.id, why));
     }
 
-    fn hang_up(&self, process: ProcessId) {
+    fn close_connections(&self, process: ProcessId) {
         for connection in self.connections.values().filter(|connection| connection.process == process) {
             connection.wire.engine_gone();
         }
@@ -75,10 +75,10 @@ impl World {
         self.lives += 1;
         let set_up = &self.weather.routers[router];
         let peer = Peer::router(self.lives, set_up, &self.weather, Arc::clone(&self.clock), self.executor.spawner());
-        self.introduce(router, peer);
+        self.add_peer(router, peer);
     }
 
-    pub(crate) fn introduce(&mut self, at: usize, peer: Peer) {
+    pub(crate) fn add_peer(&mut self, at: usize, peer: Peer) {
         let life = peer.life;
         self.peers[at] = Some(peer);
         for engine in 0..self.weather.engines.len() {
@@ -90,13 +90,13 @@ impl World {
     pub(crate) fn kill_router(&mut self, router: usize) {
         let Some(peer) = self.peers[router].take() else { return };
         self.book.router_died(peer.life);
-        // First, so that nothing it drops says goodbye.
+        // Connections close first, so that dropping the tasks below sends nothing.
         for wire in peer.wires.iter().flatten() {
             if let Some(connection) = self.connections.get(wire) {
                 connection.wire.router_gone();
             }
         }
-        if let Face::Router { dispatcher, .. } = &peer.face {
+        if let PeerKind::Router { dispatcher, .. } = &peer.kind {
             self.past.routers.add(&dispatcher.counters());
         }
         self.executor.kill(Owner::Router(peer.life));
