@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use baton_gateway::GatewayConfig;
 use baton_launcher::{Endpoint, Host};
 use baton_model::DecoderSpec;
 
+use crate::byte_size::ByteSize;
 use crate::failure::Failure;
 use crate::options::EngineOptions;
 use crate::router_options::RouterOptions;
@@ -15,12 +17,14 @@ const DEFAULT_DRAIN_S: u64 = 30;
 const DEFAULT_CONNECT_S: u64 = 30;
 const DEFAULT_HANG_S: u64 = 3;
 const LONGEST_HANG_S: u64 = 24 * 60 * 60;
+const LEAST_BODY_MEMORY: u64 = 1 << 20;
 
 /// Gateway and router.
 #[derive(Debug)]
 pub(crate) struct RouterConfig {
     pub(crate) listen: Endpoint,
     pub(crate) pd_balance_factor: f64,
+    pub(crate) gateway: GatewayConfig,
     pub(crate) connect_timeout: Duration,
     pub(crate) hang_timeout: Duration,
     pub(crate) drain_timeout: Duration,
@@ -38,12 +42,20 @@ impl RouterConfig {
         if !(1..=LONGEST_HANG_S).contains(&hang_s) {
             return Err(Failure::user(format!("--hang-timeout must be between 1 and {LONGEST_HANG_S}")));
         }
+        let mut gateway = GatewayConfig::default();
+        if let Some(ByteSize(bytes)) = options.body_memory {
+            if bytes < LEAST_BODY_MEMORY {
+                return Err(Failure::user("--body-memory must be at least 1M: one body may take half of it"));
+            }
+            gateway.body_memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
         Ok(Self {
             listen: Endpoint {
                 host: options.router_host.unwrap_or_else(Host::localhost),
                 port: options.router_port.unwrap_or(DEFAULT_PORT),
             },
             pd_balance_factor,
+            gateway,
             connect_timeout: Duration::from_secs(options.connect_timeout.unwrap_or(DEFAULT_CONNECT_S)),
             hang_timeout: Duration::from_secs(hang_s),
             drain_timeout: Duration::from_secs(options.drain_timeout.unwrap_or(DEFAULT_DRAIN_S)),

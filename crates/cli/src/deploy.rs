@@ -7,7 +7,8 @@ use std::time::Duration;
 use baton_core::EngineInfo;
 use baton_gateway::{Gateway, GatewayConfig};
 use baton_launcher::{
-    Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, launch,
+    Deployment, Endpoint, Identity, LaunchError, LaunchPlan, Origin, Screen, Shutdown, Stage, connections_within,
+    launch, raise_descriptor_limit,
 };
 use baton_model::{DEFAULT_MODEL, ModelFiles};
 use baton_protocol::SessionError;
@@ -70,7 +71,10 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     let strategy = strategy(mode, config.pd_balance_factor);
     let (strategy_name, chats) = (strategy.name(), card.template.is_some());
     let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default()));
-    let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), GatewayConfig::default()));
+    let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
+    let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
+    let gateway = GatewayConfig { max_connections, ..config.gateway.clone() };
+    let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), gateway));
     // Answers /health and /ready while engines load.
     let serving = tokio::spawn(baton_gateway::serve(listener, gateway, draining(&shutdown)));
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use baton_cpu::{CpuBackend, CpuOptions};
 use baton_engine::{EngineConfig, EngineHandle, LocalEngine};
 use baton_gateway::{EngineFace, GatewayConfig, LazyCard, ModelCard, serve_engine};
-use baton_launcher::{Announcement, Screen, Shutdown, Stage, exit_with_parent};
+use baton_launcher::{
+    Announcement, Screen, Shutdown, Stage, connections_within, exit_with_parent, raise_descriptor_limit,
+};
 use baton_model::DEFAULT_MODEL;
 use baton_protocol::Secret;
 use tokio::net::TcpListener;
@@ -22,6 +24,10 @@ use crate::mock;
 use crate::options::EngineArgs;
 use crate::sizing::Machine;
 
+/// Routers and callers that may be connected at once.
+const MAX_CONNECTIONS: usize = 1024;
+/// Other engines that KV comes from or goes to, for the descriptors that are kept for them.
+const PEERS: usize = 4;
 /// Last replies of a drained engine need this long to reach routers.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -122,6 +128,8 @@ async fn serve(
 fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<EngineFace, Failure> {
     let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let (located, info) = (Located::find(model)?, engine.info().clone());
+    let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
+    let max_connections = MAX_CONNECTIONS.min(connections_within(descriptors, PEERS));
     let card = move || {
         let files = located.files().map_err(|failure| failure.message)?;
         let card = model_card(&files, info.max_context_tokens as usize).map_err(|failure| failure.message)?;
@@ -133,7 +141,7 @@ fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<Engi
         serving: Arc::new(LocalEngine::new(engine.clone())),
         calls: Arc::new(LocalEngine::new(engine.clone())),
         secret,
-        config: GatewayConfig::default(),
+        config: GatewayConfig { max_connections, ..GatewayConfig::default() },
         card: LazyCard::new(card),
     })
 }

@@ -4,6 +4,7 @@ use baton_launcher::Host;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use crate::byte_size::ByteSize;
 use crate::fleet_options::EngineUrl;
 use crate::secret::SecretOptions;
 
@@ -25,6 +26,10 @@ pub(crate) struct RouterOptions {
     /// Share of each prompt that the decode engine computes itself, from 0 up to 1 [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub(crate) pd_balance_factor: Option<f64>,
+
+    /// Memory that the bodies of open requests may take together; one body takes eight times its size at most [default: 512M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) body_memory: Option<ByteSize>,
 
     /// How long to look for engines that run already [default: 30]
     #[arg(long, value_name = "SECONDS")]
@@ -86,6 +91,7 @@ impl RouterOptions {
             router_port: self.router_port.or(other.router_port),
             router_mode: self.router_mode.or(other.router_mode),
             pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
+            body_memory: self.body_memory.or(other.body_memory),
             connect_timeout: self.connect_timeout.or(other.connect_timeout),
             hang_timeout: self.hang_timeout.or(other.hang_timeout),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),

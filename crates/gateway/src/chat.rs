@@ -23,11 +23,12 @@ use crate::generation::Job;
 
 pub(crate) async fn chat_completions(State(gateway): State<Arc<Gateway>>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let (permit, mut fields) = body::admit(&gateway, body).await?;
-    let request = ChatRequest::take(&mut fields, &gateway.card)?;
+    let received = body::admit(&gateway, body).await?;
+    let request = ChatRequest::take(&mut received.fields()?, &gateway.card)?;
     let prompts = vec![request.prompt(&gateway).await?];
     let ChatRequest { params, logprobs, .. } = request;
-    let job = Job { prompts, params, logprobs, score_prompt: false, arrived, held: Box::new(permit) };
+    let held = Box::new(received.into_permit());
+    let job = Job { prompts, params, logprobs, score_prompt: false, arrived, held };
     let streams = job.dispatch(&gateway).await?;
     answer(&gateway, ChatCompletion { logprobs: logprobs.is_some() }, job, streams).await
 }

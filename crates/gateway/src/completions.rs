@@ -21,11 +21,12 @@ use crate::gateway::Gateway;
 
 pub(crate) async fn completions(State(gateway): State<Arc<Gateway>>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let (permit, mut fields) = body::admit(&gateway, body).await?;
-    let request = CompletionRequest::take(&mut fields, &gateway.card)?;
-    let prompts = request.prompts(&gateway).await?;
+    let received = body::admit(&gateway, body).await?;
+    let mut request = CompletionRequest::take(&mut received.fields()?, &gateway.card)?;
+    let mut echoes = gateway.bodies.share();
+    let prompts = request.prompts(&gateway, &mut echoes).await?;
     let shape = TextCompletion { logprobs: request.logprobs.is_some() };
-    let job = request.into_job(prompts, arrived, Box::new(permit));
+    let job = request.into_job(prompts, arrived, Box::new((received.into_permit(), echoes)));
     let streams = job.dispatch(&gateway).await?;
     answer(&gateway, shape, job, streams).await
 }

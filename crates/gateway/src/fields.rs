@@ -1,35 +1,58 @@
 //! The fields of a request, taken out one by one into the types they must have. An error names the path of what is wrong.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
-
 use crate::error::ApiError;
+use crate::json::{FromJson, Json, Mismatch};
 
-/// Fields that nobody takes are ignored: clients send many that mean nothing here.
-pub(crate) struct Fields(Map<String, Value>);
+/// Of an object, whoever may want them: clients send many that mean nothing here, but not so many.
+const MAX_FIELDS: usize = 256;
+/// No field has a longer name.
+const MAX_NAME_BYTES: usize = 64;
 
-impl Fields {
-    pub(crate) fn new(fields: Map<String, Value>) -> Self {
-        Self(fields)
+/// The members of an object, as text that is parsed when it is taken. Those that nobody takes are ignored.
+pub(crate) struct Fields<'a>(BTreeMap<String, Json<'a>>);
+
+impl<'a> Fields<'a> {
+    /// Of two members with one name the last counts.
+    pub(crate) fn of(json: Json<'a>) -> Result<Self, Mismatch> {
+        let mut fields = BTreeMap::new();
+        json.each_member(|name, value| {
+            if name.text().len() > MAX_NAME_BYTES {
+                return Ok(());
+            }
+            fields.insert(String::from_json(name)?, value);
+            match fields.len() {
+                ..=MAX_FIELDS => Ok(()),
+                _ => Err(Mismatch::new(format!("an object here has at most {MAX_FIELDS} fields"))),
+            }
+        })?;
+        Ok(Self(fields))
     }
 
     /// `null` is the same as absent.
-    pub(crate) fn take<T: FromJson>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => T::from_json(value).map(Some).map_err(|mismatch| mismatch.at(name)),
-        }
+    pub(crate) fn take_json(&mut self, name: &str) -> Option<Json<'a>> {
+        self.0.remove(name).filter(|json| !json.is_null())
     }
 
-    /// `null` is as good as absent, as everywhere.
+    pub(crate) fn take<T: FromJson>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        let taken = self.take_json(name).map(T::from_json).transpose();
+        taken.map_err(|mismatch| mismatch.at(name))
+    }
+
+    /// Whether it is there, and not `null`.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !value.is_null())
+        self.0.get(name).is_some_and(|json| !json.is_null())
+    }
+
+    pub(crate) fn require_json(&mut self, name: &str) -> Result<Json<'a>, ApiError> {
+        self.take_json(name).ok_or_else(|| ApiError::invalid(name, format!("{name} is missing")))
     }
 
     pub(crate) fn require<T: FromJson>(&mut self, name: &str) -> Result<T, ApiError> {
-        self.take(name)?.ok_or_else(|| ApiError::invalid(name, format!("{name} is missing")))
+        T::from_json(self.require_json(name)?).map_err(|mismatch| mismatch.at(name))
     }
 
     pub(crate) fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
@@ -81,128 +104,44 @@ impl fmt::Display for Interval {
     }
 }
 
-/// A value that is not what it should be, and where in the field it is.
-#[derive(Debug)]
-pub(crate) struct Mismatch {
-    /// Below the field: `[2].type`
-    path: String,
-    message: String,
-}
-
-impl Mismatch {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { path: String::new(), message: message.into() }
-    }
-
-    fn expected(what: &str, found: &Value) -> Self {
-        Self::new(format!("expected {what}, found {}", describe(found)))
-    }
-
-    #[must_use]
-    pub(crate) fn inside(mut self, step: impl fmt::Display) -> Self {
-        self.path.insert_str(0, &step.to_string());
-        self
-    }
-
-    pub(crate) fn at(self, field: &str) -> ApiError {
-        ApiError::invalid(field, format!("{field}{}: {}", self.path, self.message))
-    }
-}
-
-/// Short enough for an error message, whatever the client sent.
-fn describe(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(value) => format!("the number {value}"),
-        Value::String(value) if value.chars().count() <= 40 => format!("the string {value:?}"),
-        Value::String(_) => "a string".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-    }
-}
-
-pub(crate) trait FromJson: Sized {
-    fn from_json(value: Value) -> Result<Self, Mismatch>;
-}
-
-impl FromJson for Value {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        Ok(value)
-    }
-}
-
-impl FromJson for bool {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        value.as_bool().ok_or_else(|| Mismatch::expected("true or false", &value))
-    }
-}
-
-impl FromJson for i64 {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        value.as_i64().ok_or_else(|| Mismatch::expected("an integer", &value))
-    }
-}
-
-impl FromJson for f64 {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        value.as_f64().ok_or_else(|| Mismatch::expected("a number", &value))
-    }
-}
-
-impl FromJson for String {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        match value {
-            Value::String(text) => Ok(text),
-            other => Err(Mismatch::expected("a string", &other)),
-        }
-    }
-}
-
-impl FromJson for Map<String, Value> {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        match value {
-            Value::Object(fields) => Ok(fields),
-            other => Err(Mismatch::expected("an object", &other)),
-        }
-    }
-}
-
-impl<T: FromJson> FromJson for Vec<T> {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        let Value::Array(items) = value else { return Err(Mismatch::expected("a list", &value)) };
-        let items = items.into_iter().enumerate();
-        items.map(|(at, item)| T::from_json(item).map_err(|mismatch| mismatch.inside(format_args!("[{at}]")))).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn fields(value: Value) -> Fields {
-        Fields::new(value.as_object().unwrap().clone())
+    fn fields(text: &str) -> Fields<'_> {
+        Fields::of(Json::parse(text).unwrap()).unwrap()
     }
 
     #[test]
-    fn null_is_absent() {
-        let mut fields = fields(json!({"a": null, "b": 1}));
+    fn null_is_absent_and_the_last_of_two_counts() {
+        let mut fields = fields(r#"{"a": null, "b": 2, "b": 1, "\u0063": 3}"#);
+        assert!(!fields.has("a") && fields.has("b"));
         assert_eq!(fields.take::<i64>("a"), Ok(None));
         assert_eq!(fields.take::<i64>("b"), Ok(Some(1)));
+        assert_eq!(fields.take::<i64>("c"), Ok(Some(3)), "a name may be written with escapes");
         assert_eq!(fields.require::<i64>("a").unwrap_err().message, "a is missing");
     }
 
     #[test]
-    fn errors_name_the_path() {
-        let mut fields = fields(json!({"a": [[1], [2, "x"]], "t": "x".repeat(99), "p": 0, "n": 7}));
-        let error = fields.take::<Vec<Vec<i64>>>("a").unwrap_err();
-        assert_eq!(error.message, "a[1][1]: expected an integer, found the string \"x\"");
-        assert_eq!(error.param.as_deref(), Some("a"));
-        assert_eq!(fields.take::<f64>("t").unwrap_err().message, "t: expected a number, found a string");
+    fn errors_name_the_field() {
+        let body = format!(r#"{{"t": "{}", "p": 0, "n": 7}}"#, "x".repeat(99));
+        let mut fields = fields(&body);
+        let error = fields.take::<f64>("t").unwrap_err();
+        assert_eq!(
+            (error.message.as_str(), error.param.as_deref()),
+            ("t: expected a number, found a string", Some("t"))
+        );
         let error = fields.number("p", Interval::Above(0.0, 1.0)).unwrap_err();
         assert_eq!(error.message, "p must be above 0 and at most 1, not 0");
         assert_eq!(fields.integer("n", 1..=5).unwrap_err().message, "n must be between 1 and 5, not 7");
+    }
+
+    #[test]
+    fn the_number_of_fields_is_bounded() {
+        let body =
+            |count: usize| format!("{{{}}}", (0..count).map(|at| format!("\"{at}\":0")).collect::<Vec<_>>().join(","));
+        assert!(Fields::of(Json::parse(&body(MAX_FIELDS)).unwrap()).is_ok());
+        assert!(Fields::of(Json::parse(&body(MAX_FIELDS + 1)).unwrap()).is_err());
+        assert_eq!(fields(&format!(r#"{{"{}": 0}}"#, "x".repeat(1000))).0.len(), 0, "no field has such a name");
     }
 }

@@ -7,14 +7,22 @@ use baton_router::Dispatcher;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ModelCard;
+use crate::body::BYTES_PER_BODY_BYTE;
+use crate::budget::BodyBudget;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+
+const MAX_BODY_BYTES: usize = 32 << 20;
 
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
     /// Requests that may be open at once; further ones are told to come back.
     pub max_inflight: usize,
+    /// Clients that may be connected at once. A further one takes the place of whoever has been idle for the longest.
+    pub max_connections: usize,
     pub max_body_bytes: usize,
+    /// Memory that all bodies may take together. A body takes eight times its size at most, and half of this at most.
+    pub body_memory_bytes: usize,
     /// For a request's head, and for the next request on a connection that is kept open.
     pub head_timeout: Duration,
     /// For a client that has stopped reading its answer.
@@ -25,7 +33,10 @@ impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             max_inflight: 1024,
-            max_body_bytes: 32 << 20,
+            max_connections: 4096,
+            max_body_bytes: MAX_BODY_BYTES,
+            // Two of the largest bodies.
+            body_memory_bytes: 2 * BYTES_PER_BODY_BYTE * MAX_BODY_BYTES,
             head_timeout: Duration::from_secs(75),
             stall_timeout: Duration::from_secs(60),
         }
@@ -38,13 +49,16 @@ pub struct Gateway {
     pub(crate) config: GatewayConfig,
     pub(crate) metrics: Metrics,
     pub(crate) started: SystemTime,
+    pub(crate) bodies: Arc<BodyBudget>,
     inflight: Arc<Semaphore>,
 }
 
 impl Gateway {
     pub fn new(card: ModelCard, dispatcher: Arc<Dispatcher>, config: GatewayConfig) -> Self {
         let inflight = Arc::new(Semaphore::new(config.max_inflight));
-        Self { card, dispatcher, config, metrics: Metrics::default(), started: SystemTime::now(), inflight }
+        let bodies = BodyBudget::new(config.body_memory_bytes);
+        let (metrics, started) = (Metrics::default(), SystemTime::now());
+        Self { card, dispatcher, config, metrics, started, bodies, inflight }
     }
 
     /// A place among the open requests, given back when the permit is dropped.
@@ -52,6 +66,11 @@ impl Gateway {
         Arc::clone(&self.inflight).try_acquire_owned().map_err(|_| {
             ApiError::busy(format!("{} requests are open already; try again shortly", self.config.max_inflight), 1000)
         })
+    }
+
+    /// As configured, or what the memory for bodies allows if that is less.
+    pub(crate) fn max_body_bytes(&self) -> usize {
+        self.config.max_body_bytes.min(self.bodies.largest_share() / BYTES_PER_BODY_BYTE)
     }
 
     pub(crate) fn inflight(&self) -> usize {

@@ -3,7 +3,7 @@
 //! tokens that come back become text again.
 //!
 //! ```text
-//!   serve → connection → routes → body → fields → completions | chat (request → prompt)
+//!   serve → connections → connection → routes → body → json → fields → completions | chat (request → prompt)
 //!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
@@ -12,18 +12,22 @@
 
 mod answer;
 mod body;
+mod budget;
 mod card;
 mod chat;
 mod choice;
 mod completions;
 mod connection;
+mod connections;
 mod error;
 mod fields;
 mod gateway;
 mod generation;
+mod json;
 mod metrics;
 mod microserving;
 mod params;
+mod preemptions;
 mod prompt;
 mod prompt_run;
 mod routes;
@@ -33,6 +37,7 @@ mod sse;
 mod timings;
 mod tokenize;
 mod usage;
+mod warn_limit;
 
 pub use card::{ModelCard, SamplingDefaults};
 pub use gateway::{Gateway, GatewayConfig};

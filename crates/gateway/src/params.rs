@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use baton_core::{SamplingParams, TokenId};
 use baton_text::{ControlTokens, StopStrings};
-use serde_json::{Map, Value};
 
 use crate::card::ModelCard;
 use crate::error::ApiError;
-use crate::fields::{Fields, FromJson, Interval, Mismatch};
+use crate::fields::{Fields, Interval};
+use crate::json::{FromJson, Json, Mismatch, quoted};
 
 pub(crate) const MAX_CHOICES: i64 = 128;
 pub(crate) const MAX_LOGPROBS: i64 = 20;
 const MAX_STOPS: usize = 16;
+/// Matching takes nine bytes for each of them.
+const MAX_STOP_BYTES: usize = 4096;
 
 pub(crate) struct Params {
     pub(crate) choices: u32,
@@ -36,7 +38,7 @@ pub(crate) enum Delivery {
 }
 
 impl Params {
-    pub(crate) fn take(fields: &mut Fields, card: &ModelCard) -> Result<Self, ApiError> {
+    pub(crate) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         refuse(fields)?;
         let _user: Option<String> = fields.take("user")?;
         let params = Self {
@@ -72,7 +74,7 @@ impl Params {
 }
 
 /// Refuses a request for a model that is not served here; no name means the one that is.
-pub(crate) fn check_model(fields: &mut Fields, card: &ModelCard) -> Result<(), ApiError> {
+pub(crate) fn check_model(fields: &mut Fields<'_>, card: &ModelCard) -> Result<(), ApiError> {
     match fields.take::<String>("model")? {
         Some(model) if model != card.id => Err(unknown_model(&model, card)),
         _ => Ok(()),
@@ -80,19 +82,14 @@ pub(crate) fn check_model(fields: &mut Fields, card: &ModelCard) -> Result<(), A
 }
 
 pub(crate) fn unknown_model(model: &str, card: &ModelCard) -> ApiError {
-    let message = format!("the model {model:?} does not exist here; this server has {:?}", card.id);
+    let message = format!("the model {} does not exist here; this server has {:?}", quoted(model), card.id);
     let status = axum::http::StatusCode::NOT_FOUND;
     ApiError { status, ..ApiError::invalid("model", message).with_code("model_not_found") }
 }
 
 /// Things other servers can do: ignoring them would give an answer the client did not ask for.
-fn refuse(fields: &mut Fields) -> Result<(), ApiError> {
-    let absent = |value: &Value| match value {
-        Value::Bool(asked) => !asked,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(items) => items.is_empty(),
-        _ => false,
-    };
+fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    let absent = |json: &Json<'_>| json.text() == "false" || json.is_empty();
     for name in [
         "use_beam_search",
         "structured_outputs",
@@ -105,19 +102,21 @@ fn refuse(fields: &mut Fields) -> Result<(), ApiError> {
         "bad_words",
         "truncate_prompt_tokens",
     ] {
-        if fields.take::<Value>(name)?.is_some_and(|value| !absent(&value)) {
+        if fields.take_json(name).is_some_and(|json| !absent(&json)) {
             return Err(ApiError::invalid(name, format!("{name} is not supported by this server")));
         }
     }
-    if let Some(format) = fields.take::<Map<String, Value>>("response_format")?
-        && format.get("type").and_then(Value::as_str) != Some("text")
-    {
-        return Err(ApiError::invalid("response_format", "response_format: only the type \"text\" is supported"));
+    if let Some(format) = fields.take_json("response_format") {
+        let mut format = Fields::of(format).map_err(|mismatch| mismatch.at("response_format"))?;
+        if format.take_json("type").is_none_or(|kind| kind.text() != "\"text\"") {
+            let message = "response_format: only the type \"text\" is supported";
+            return Err(ApiError::invalid("response_format", message));
+        }
     }
     Ok(())
 }
 
-fn sampling(fields: &mut Fields, card: &ModelCard) -> Result<SamplingParams, ApiError> {
+fn sampling(fields: &mut Fields<'_>, card: &ModelCard) -> Result<SamplingParams, ApiError> {
     let defaults = &card.defaults;
     Ok(SamplingParams {
         temperature: fields.number("temperature", Interval::Closed(0.0, 2.0))?.unwrap_or(defaults.temperature),
@@ -139,33 +138,42 @@ fn sampling(fields: &mut Fields, card: &ModelCard) -> Result<SamplingParams, Api
 }
 
 /// Every integer that fits 64 bits is a seed.
-fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
-    match fields.take::<Value>("seed")? {
-        Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
-        Some(value) => i64::from_json(value).map(|seed| Some(seed as u64)).map_err(|mismatch| mismatch.at("seed")),
-        None => Ok(None),
+fn seed(fields: &mut Fields<'_>) -> Result<Option<u64>, ApiError> {
+    let Some(json) = fields.take_json("seed") else { return Ok(None) };
+    if let Ok(seed) = json.text().parse() {
+        return Ok(Some(seed));
     }
+    i64::from_json(json).map(|seed| Some(seed as u64)).map_err(|mismatch| mismatch.at("seed"))
 }
 
-fn logit_bias(fields: &mut Fields, card: &ModelCard) -> Result<Vec<(TokenId, f32)>, ApiError> {
-    const RANGE: Interval = Interval::Closed(-100.0, 100.0);
+fn logit_bias(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<(TokenId, f32)>, ApiError> {
     let mut biases = BTreeMap::new();
-    for (key, value) in fields.take::<Map<String, Value>>("logit_bias")?.unwrap_or_default() {
-        let wrong = |mismatch: Mismatch| mismatch.inside(format_args!("[{key:?}]")).at("logit_bias");
-        let id: i64 = key.parse().map_err(|_| wrong(Mismatch::new("the key must be a token id")))?;
-        let token = token_id(id, card).map_err(wrong)?;
-        let bias = f64::from_json(value).map_err(wrong)?;
-        if !RANGE.contains(bias) {
-            return Err(wrong(Mismatch::new(format!("the bias must be {RANGE}, not {bias}"))));
-        }
-        biases.insert(token, bias as f32);
+    if let Some(json) = fields.take_json("logit_bias") {
+        let entries = json.each_member(|key, value| {
+            let (token, bias) =
+                bias(key, value, card).map_err(|mismatch| mismatch.inside(format_args!("[{}]", key.short())))?;
+            biases.insert(token, bias);
+            Ok(())
+        });
+        entries.map_err(|mismatch| mismatch.at("logit_bias"))?;
     }
     Ok(biases.into_iter().collect())
 }
 
-fn stop_tokens(fields: &mut Fields, card: &ModelCard) -> Result<Vec<TokenId>, ApiError> {
-    let asked: Vec<i64> = fields.take("stop_token_ids")?.unwrap_or_default();
-    let mut stop_tokens = token_ids(asked, card).map_err(|mismatch| mismatch.at("stop_token_ids"))?;
+fn bias(key: Json<'_>, value: Json<'_>, card: &ModelCard) -> Result<(TokenId, f32), Mismatch> {
+    const RANGE: Interval = Interval::Closed(-100.0, 100.0);
+    let id: Option<i64> = key.text().trim_matches('"').parse().ok();
+    let token = token_id(id.ok_or_else(|| Mismatch::new("the key must be a token id"))?, card)?;
+    let bias = f64::from_json(value)?;
+    if !RANGE.contains(bias) {
+        return Err(Mismatch::new(format!("the bias must be {RANGE}, not {bias}")));
+    }
+    Ok((token, bias as f32))
+}
+
+fn stop_tokens(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<TokenId>, ApiError> {
+    let asked = fields.take_json("stop_token_ids").map(|json| token_ids(json, card)).transpose();
+    let mut stop_tokens = asked.map_err(|mismatch| mismatch.at("stop_token_ids"))?.unwrap_or_default();
     if !fields.flag("ignore_eos")? {
         stop_tokens.extend(&card.eos_tokens);
     }
@@ -174,15 +182,15 @@ fn stop_tokens(fields: &mut Fields, card: &ModelCard) -> Result<Vec<TokenId>, Ap
     Ok(stop_tokens)
 }
 
-fn stops(fields: &mut Fields) -> Result<StopStrings, ApiError> {
-    let stops = match fields.take::<Value>("stop")? {
-        None => Vec::new(),
-        Some(Value::String(stop)) => vec![stop],
-        Some(list) => Vec::<String>::from_json(list).map_err(|mismatch| mismatch.at("stop"))?,
+fn stops(fields: &mut Fields<'_>) -> Result<StopStrings, ApiError> {
+    let stops = match fields.take_json("stop") {
+        None => Ok(Vec::new()),
+        Some(json) if json.is_string() => String::from_json(json).map(|stop| vec![stop]),
+        Some(json) => json.list(MAX_STOPS),
     };
-    if stops.len() > MAX_STOPS {
-        let message = format!("stop may have {MAX_STOPS} strings at most, not {}", stops.len());
-        return Err(ApiError::invalid("stop", message));
+    let stops = stops.map_err(|mismatch| mismatch.at("stop"))?;
+    if stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
+        return Err(ApiError::invalid("stop", format!("a stop string may have {MAX_STOP_BYTES} bytes at most")));
     }
     if stops.iter().any(String::is_empty) {
         return Err(ApiError::invalid("stop", "stop must not have an empty string"));
@@ -190,15 +198,15 @@ fn stops(fields: &mut Fields) -> Result<StopStrings, ApiError> {
     Ok(StopStrings::new(stops))
 }
 
-fn delivery(fields: &mut Fields) -> Result<Delivery, ApiError> {
+fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, ApiError> {
     let stream = fields.flag("stream")?;
-    let Some(options) = fields.take::<Map<String, Value>>("stream_options")? else {
+    let Some(options) = fields.take_json("stream_options") else {
         return Ok(if stream { Delivery::Stream { include_usage: false } } else { Delivery::Whole });
     };
     if !stream {
         return Err(ApiError::invalid("stream_options", "stream_options is only allowed together with stream"));
     }
-    let mut options = Fields::new(options);
+    let mut options = Fields::of(options).map_err(|mismatch| mismatch.at("stream_options"))?;
     let include_usage = options
         .flag("include_usage")
         .map_err(|error| ApiError::invalid("stream_options", format!("stream_options.{}", error.message)))?;
@@ -213,9 +221,13 @@ pub(crate) fn token_id(id: i64, card: &ModelCard) -> Result<TokenId, Mismatch> {
     }
 }
 
-pub(crate) fn token_ids(ids: Vec<i64>, card: &ModelCard) -> Result<Vec<TokenId>, Mismatch> {
-    let ids = ids.into_iter().enumerate();
-    ids.map(|(at, id)| token_id(id, card).map_err(|mismatch| mismatch.inside(format_args!("[{at}]")))).collect()
+pub(crate) fn token_ids(json: Json<'_>, card: &ModelCard) -> Result<Vec<TokenId>, Mismatch> {
+    let mut tokens = Vec::new();
+    json.each_item(usize::MAX, |_, id| {
+        tokens.push(token_id(i64::from_json(id)?, card)?);
+        Ok(())
+    })?;
+    Ok(tokens)
 }
 
 /// JSON has no infinity: the smallest log-probability anyone is told.

@@ -54,11 +54,17 @@ pub(crate) async fn tokenize(
     let encode = move |gateway: &Gateway, text: &str| {
         gateway.card.tokenizer.encode(text, special).map_err(|error| ApiError::of_text(&error, param))
     };
+    let mut memory = gateway.bodies.share();
+    memory.hold(gateway.card.tokenizer.working_memory(&text), param).await?;
     if text.len() < LONG_TEXT_BYTES {
         return Ok((encode(gateway, &text)?, text));
     }
     let gateway = Arc::clone(gateway);
-    tokio::task::spawn_blocking(move || Ok((encode(&gateway, &text)?, text))).await.map_err(|error| {
+    let tokenized = tokio::task::spawn_blocking(move || {
+        let _held_to_the_end = memory;
+        Ok((encode(&gateway, &text)?, text))
+    });
+    tokenized.await.map_err(|error| {
         ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("tokenizing failed: {error}"))
     })?
 }

@@ -16,6 +16,7 @@ mod announcement;
 mod attach;
 mod backoff;
 mod child;
+mod descriptors;
 mod endpoint;
 mod error;
 mod identity;
@@ -31,6 +32,7 @@ mod supervise;
 
 pub use announcement::Announcement;
 pub use attach::ask;
+pub use descriptors::{connections_within, raise_descriptor_limit};
 pub use endpoint::{Endpoint, Host, is_on_this_machine};
 pub use error::LaunchError;
 pub use identity::Identity;

@@ -35,6 +35,11 @@ enum Encoder {
     Reference(Box<tokenizers::Tokenizer>),
 }
 
+/// For each byte of a word: a symbol, twice while their list grows, and entries in the queue of joins.
+const MERGE_BYTES: usize = 80;
+/// For each byte of a text: the normalized text, where each of its bytes comes from, and tokens with their names and places.
+const REFERENCE_BYTES: usize = 256;
+
 impl Tokenizer {
     /// From the contents of a tokenizer.json.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
@@ -123,6 +128,15 @@ impl Tokenizer {
         self.longest_token_bytes.map_or(0, |bytes| text.len().div_ceil(bytes))
     }
 
+    /// The most memory, in bytes, that tokenizing takes beside the text and its tokens.
+    pub fn working_memory(&self, text: &str) -> usize {
+        match &self.encoder {
+            // Words are merged one by one, and none of them goes on from spaces to letters or back more than once.
+            Encoder::Bpe { .. } => longest_word(text) * MERGE_BYTES,
+            Encoder::Reference(_) => text.len() * REFERENCE_BYTES,
+        }
+    }
+
     /// The whole text at once; equal to what a [`Detokenizer`] says piece by piece.
     pub fn decode(&self, tokens: &[TokenId], control: ControlTokens) -> String {
         let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), control, TextStart::Here);
@@ -144,6 +158,15 @@ impl Tokenizer {
     pub fn token_to_id(&self, token: &str) -> Option<TokenId> {
         self.names.id(token)
     }
+}
+
+/// A bound in bytes: with the spaces before it.
+fn longest_word(text: &str) -> usize {
+    let run = |spaces: bool| {
+        let runs = text.as_bytes().split(move |byte| byte.is_ascii_whitespace() != spaces);
+        runs.map(<[u8]>::len).max().unwrap_or(0)
+    };
+    run(true) + run(false)
 }
 
 fn short_id(hash: blake3::Hash) -> String {

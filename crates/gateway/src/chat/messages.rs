@@ -3,14 +3,18 @@
 use std::time::SystemTime;
 
 use baton_text::{Conversation, Message};
-use serde_json::{Map, Value};
 
 use crate::card::ModelCard;
 use crate::error::ApiError;
-use crate::fields::{Fields, FromJson, Mismatch};
+use crate::fields::Fields;
+use crate::json::{FromJson, Json, Mismatch, quoted};
 
-pub(crate) fn take(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
-    let messages: Vec<Message> = fields.require("messages")?;
+/// Each takes a kilobyte or so in a template, however short it is.
+const MAX_MESSAGES: usize = 4096;
+
+pub(crate) fn take(fields: &mut Fields<'_>) -> Result<Vec<Message>, ApiError> {
+    let messages: Vec<Message> =
+        fields.require_json("messages")?.list(MAX_MESSAGES).map_err(|mismatch| mismatch.at("messages"))?;
     if messages.is_empty() {
         return Err(ApiError::invalid("messages", "messages is empty: there is nothing to answer"));
     }
@@ -31,59 +35,58 @@ pub(crate) fn render(card: &ModelCard, messages: &[Message], add_generation_prom
 }
 
 impl FromJson for Message {
-    fn from_json(value: Value) -> Result<Self, Mismatch> {
-        let mut fields = Map::from_json(value)?;
-        let role = role(fields.remove("role")).map_err(|mismatch| mismatch.inside(".role"))?;
+    fn from_json(json: Json<'_>) -> Result<Self, Mismatch> {
+        let mut fields = Fields::of(json)?;
+        let role = role(fields.take_json("role")).map_err(|mismatch| mismatch.inside(".role"))?;
         for name in ["tool_calls", "function_call"] {
-            if fields.remove(name).is_some_and(|calls| !calls.is_null() && calls != Value::Array(Vec::new())) {
+            if fields.take_json(name).is_some_and(|calls| calls.text() != "[]") {
                 return Err(
                     Mismatch::new("calling tools is not supported by this server").inside(format_args!(".{name}"))
                 );
             }
         }
-        let content = match fields.remove("content") {
-            Some(content) => text_of(content, &role),
-            None => Err(Mismatch::new("content is missing")),
-        };
-        let name = match fields.remove("name") {
-            None | Some(Value::Null) => None,
-            Some(name) => Some(String::from_json(name).map_err(|mismatch| mismatch.inside(".name"))?),
-        };
-        Ok(Self { role, content: content.map_err(|mismatch| mismatch.inside(".content"))?, name })
+        let content = text_of(fields.take_json("content"), &role).map_err(|mismatch| mismatch.inside(".content"))?;
+        let name = fields.take_json("name").map(String::from_json).transpose();
+        Ok(Self { role, content, name: name.map_err(|mismatch| mismatch.inside(".name"))? })
     }
 }
 
-fn role(value: Option<Value>) -> Result<String, Mismatch> {
-    let role = value.map(String::from_json).ok_or_else(|| Mismatch::new("role is missing"))??;
+fn role(json: Option<Json<'_>>) -> Result<String, Mismatch> {
+    let role = json.map(String::from_json).ok_or_else(|| Mismatch::new("role is missing"))??;
     match role.as_str() {
         "system" | "user" | "assistant" => Ok(role),
         // OpenAI's newer name for the same thing, which no open model's template knows.
         "developer" => Ok("system".to_owned()),
         "tool" | "function" => Err(Mismatch::new("calling tools is not supported by this server")),
-        other => Err(Mismatch::new(format!("{other:?} is not a role: use system, user or assistant"))),
+        other => Err(Mismatch::new(format!("{} is not a role: use system, user or assistant", quoted(other)))),
     }
 }
 
 /// A string, or text parts that are joined; an assistant may have said nothing.
-fn text_of(content: Value, role: &str) -> Result<String, Mismatch> {
-    match content {
-        Value::String(text) => Ok(text),
-        Value::Null if role == "assistant" => Ok(String::new()),
-        Value::Array(parts) => {
-            let parts = parts.into_iter().enumerate();
-            parts.map(|(at, part)| text_of_part(part).map_err(|m| m.inside(format_args!("[{at}]")))).collect()
-        }
-        _ => Err(Mismatch::new("expected a string or a list of content parts")),
+fn text_of(content: Option<Json<'_>>, role: &str) -> Result<String, Mismatch> {
+    let Some(content) = content else {
+        return if role == "assistant" { Ok(String::new()) } else { Err(Mismatch::new("content is missing")) };
+    };
+    if content.is_string() {
+        return String::from_json(content);
     }
+    if !content.is_list() {
+        return Err(Mismatch::new("expected a string or a list of content parts"));
+    }
+    let mut text = String::new();
+    content.each_item(usize::MAX, |_, part| {
+        text += &text_of_part(part)?;
+        Ok(())
+    })?;
+    Ok(text)
 }
 
-fn text_of_part(part: Value) -> Result<String, Mismatch> {
-    let mut fields = Map::from_json(part)?;
-    match fields.get("type").and_then(Value::as_str) {
-        Some("text") => {}
-        Some(other) => return Err(Mismatch::new(format!("parts of type {other:?} are not supported, only \"text\""))),
-        None => return Err(Mismatch::new("type is missing")),
+fn text_of_part(part: Json<'_>) -> Result<String, Mismatch> {
+    let mut fields = Fields::of(part)?;
+    let kind = fields.take_json("type").ok_or_else(|| Mismatch::new("type is missing"))?;
+    if kind.text() != "\"text\"" {
+        return Err(Mismatch::new(format!("parts of type {} are not supported, only \"text\"", kind.short())));
     }
-    let text = fields.remove("text").ok_or_else(|| Mismatch::new("text is missing"))?;
+    let text = fields.take_json("text").ok_or_else(|| Mismatch::new("text is missing"))?;
     String::from_json(text).map_err(|mismatch| mismatch.inside(".text"))
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use baton_text::{Message, SpecialTokens};
-use serde_json::Value;
 
 use super::messages;
 use crate::card::ModelCard;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::gateway::Gateway;
+use crate::json::{FromJson, Mismatch};
 use crate::params::{MAX_LOGPROBS, Params, check_model};
 use crate::prompt::{Length, Prompt, tokenize_prompt};
+
+const MAX_MODALITIES: usize = 16;
 
 pub(super) struct ChatRequest {
     messages: Vec<Message>,
@@ -23,7 +25,7 @@ pub(super) struct ChatRequest {
 }
 
 impl ChatRequest {
-    pub(super) fn take(fields: &mut Fields, card: &ModelCard) -> Result<Self, ApiError> {
+    pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         check_model(fields, card)?;
         let messages = messages::take(fields)?;
         refuse(fields)?;
@@ -51,7 +53,7 @@ impl ChatRequest {
     }
 }
 
-fn max_tokens(fields: &mut Fields) -> Result<Option<(&'static str, u32)>, ApiError> {
+fn max_tokens(fields: &mut Fields<'_>) -> Result<Option<(&'static str, u32)>, ApiError> {
     let mut asked = None;
     // The newer name wins when both are there.
     for name in ["max_tokens", "max_completion_tokens"] {
@@ -62,7 +64,7 @@ fn max_tokens(fields: &mut Fields) -> Result<Option<(&'static str, u32)>, ApiErr
     Ok(asked)
 }
 
-fn logprobs(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
+fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
     let wanted = fields.flag("logprobs")?;
     let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS)?;
     if top.is_some_and(|count| count > 0) && !wanted {
@@ -72,19 +74,27 @@ fn logprobs(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
 }
 
 /// What an answer in plain text would silently leave out.
-fn refuse(fields: &mut Fields) -> Result<(), ApiError> {
+fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     let unsupported = |name: &str, what: &str| Err(ApiError::invalid(name, format!("{name}: {what}")));
-    let no_tools = fields.take::<Value>("tool_choice")?.is_some_and(|choice| choice == "none");
+    let no_tools = fields.take_json("tool_choice").is_some_and(|choice| choice.text() == "\"none\"");
     for name in ["tools", "functions"] {
-        if fields.take::<Vec<Value>>(name)?.is_some_and(|tools| !tools.is_empty()) && !no_tools {
+        let Some(tools) = fields.take_json(name) else { continue };
+        if !tools.is_list() {
+            return Err(tools.expected("a list").at(name));
+        }
+        if !tools.is_empty() && !no_tools {
             return unsupported(name, "calling tools is not supported by this server");
         }
     }
-    if fields.take::<Vec<String>>("modalities")?.is_some_and(|kinds| kinds.iter().any(|kind| kind != "text")) {
-        return unsupported("modalities", "only \"text\" is supported");
+    if let Some(kinds) = fields.take_json("modalities") {
+        let all_text = kinds.each_item(MAX_MODALITIES, |_, kind| match String::from_json(kind)?.as_str() {
+            "text" => Ok(()),
+            _ => Err(Mismatch::new("only \"text\" is supported")),
+        });
+        all_text.map_err(|mismatch| mismatch.at("modalities"))?;
     }
     for name in ["audio", "prediction", "web_search_options", "chat_template", "chat_template_kwargs", "documents"] {
-        if fields.take::<Value>(name)?.is_some() {
+        if fields.take_json(name).is_some() {
             return unsupported(name, "not supported by this server");
         }
     }

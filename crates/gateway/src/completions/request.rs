@@ -4,20 +4,26 @@ use std::sync::Arc;
 
 use baton_core::TokenId;
 use baton_text::{ControlTokens, SpecialTokens};
-use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::budget::Share;
 use crate::card::ModelCard;
 use crate::error::ApiError;
-use crate::fields::{Fields, FromJson, Mismatch};
+use crate::fields::Fields;
 use crate::gateway::Gateway;
 use crate::generation::{Held, Job};
+use crate::json::{FromJson, Json, Mismatch};
 use crate::params::{MAX_LOGPROBS, Params, check_model, token_ids};
 use crate::prompt::{Length, Prompt, tokenize_prompt};
 
 const DEFAULT_MAX_TOKENS: u32 = 16;
 /// Over all prompts of a request.
 const MAX_TOTAL_CHOICES: usize = 1024;
+/// Entries of logit_bias and stop_token_ids over all prompts, each of which has them for itself. One prompt may name every
+/// token of a vocabulary.
+const MAX_TOTAL_TOKEN_RULES: usize = 1 << 20;
+/// Of a prompt's token in an answer, beside its text, for itself and for each of its candidates.
+const SCORE_BYTES: usize = 96;
 
 pub(crate) struct CompletionRequest {
     inputs: Vec<Input>,
@@ -35,15 +41,17 @@ enum Input {
 }
 
 impl CompletionRequest {
-    pub(crate) fn take(fields: &mut Fields, card: &ModelCard) -> Result<Self, ApiError> {
+    pub(crate) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         check_model(fields, card)?;
-        let inputs = inputs(fields.require("prompt")?, card).map_err(|mismatch| mismatch.at("prompt"))?;
         if fields.take::<String>("suffix")?.is_some_and(|suffix| !suffix.is_empty()) {
             return Err(ApiError::invalid("suffix", "suffix is not supported: this model only continues a text"));
         }
         let params = Params::take(fields, card)?;
         check_best_of(fields, params.choices)?;
-        check_total(inputs.len(), params.choices)?;
+        // How many prompts there may be is known before the first of them is kept.
+        let most = MAX_TOTAL_CHOICES / params.choices as usize;
+        let inputs = inputs(fields.require_json("prompt")?, most, card).map_err(|mismatch| mismatch.at("prompt"))?;
+        check_token_rules(inputs.len(), &params)?;
         let request = Self {
             inputs,
             max_tokens: fields.integer("max_tokens", 0..=u32::MAX.into())?.map(|count| count as u32),
@@ -60,73 +68,100 @@ impl CompletionRequest {
         self.inputs.len()
     }
 
-    /// One for each, in order.
-    pub(crate) async fn prompts(&self, gateway: &Arc<Gateway>) -> Result<Vec<Prompt>, ApiError> {
+    /// One for each, in order. `echoes` grows by what their texts take in the answer.
+    pub(crate) async fn prompts(
+        &mut self,
+        gateway: &Arc<Gateway>,
+        echoes: &mut Share,
+    ) -> Result<Vec<Prompt>, ApiError> {
         let length = match self.max_tokens {
             Some(asked) => Length::Asked("max_tokens", asked),
             None => Length::Default(Some(DEFAULT_MAX_TOKENS.max(self.params.min_tokens))),
         };
-        self.prompts_for(gateway, length).await
+        let mut prompts = Vec::with_capacity(self.inputs.len());
+        let mut echo_bytes = 0_usize;
+        for input in std::mem::take(&mut self.inputs) {
+            let (tokens, text) = input.tokenize(gateway).await?;
+            let echo = self.echo.then(|| match text {
+                Some(text) => text,
+                None => gateway.card.tokenizer.decode(&tokens, ControlTokens::Hide),
+            });
+            if let Some(text) = &echo {
+                echo_bytes += self.answer_bytes(text, tokens.len());
+                echoes.hold(echo_bytes, "echo").await?;
+            }
+            prompts.push(Prompt::new(tokens, echo, length, &gateway.card, "prompt")?);
+        }
+        Ok(prompts)
     }
 
     /// The first one, for an engine that need not have room for the answer.
-    pub(crate) async fn prompt_to_compute(&self, gateway: &Arc<Gateway>) -> Result<Arc<[TokenId]>, ApiError> {
-        let prompts = self.prompts_for(gateway, Length::Default(None)).await?;
-        Ok(Arc::clone(&prompts[0].tokens))
+    pub(crate) async fn prompt_to_compute(&mut self, gateway: &Arc<Gateway>) -> Result<Arc<[TokenId]>, ApiError> {
+        self.inputs.truncate(1);
+        let input = self.inputs.pop().ok_or_else(|| ApiError::invalid("prompt", "prompt is missing"))?;
+        let (tokens, _) = input.tokenize(gateway).await?;
+        Ok(Prompt::new(tokens, None, Length::Default(None), &gateway.card, "prompt")?.tokens)
+    }
+
+    /// What an echoed prompt takes, in every choice.
+    fn answer_bytes(&self, text: &str, tokens: usize) -> usize {
+        let scores = self.logprobs.map_or(0, |candidates| tokens * (1 + candidates as usize) * SCORE_BYTES);
+        (text.len() + scores) * self.params.choices as usize
     }
 
     pub(crate) fn into_job(self, prompts: Vec<Prompt>, arrived: Instant, held: Held) -> Job {
         let Self { params, logprobs, echo, .. } = self;
         Job { prompts, params, logprobs, score_prompt: echo, arrived, held }
     }
+}
 
-    async fn prompts_for(&self, gateway: &Arc<Gateway>, length: Length<'_>) -> Result<Vec<Prompt>, ApiError> {
-        let mut prompts = Vec::with_capacity(self.inputs.len());
-        for input in &self.inputs {
-            let (tokens, text) = match input {
-                Input::Text(text) => {
-                    let (tokens, text) = tokenize_prompt(gateway, text.clone(), SpecialTokens::Add, "prompt").await?;
-                    (tokens, Some(text))
-                }
-                Input::Tokens(tokens) => (tokens.clone(), None),
-            };
-            let echo = self.echo.then(|| match text {
-                Some(text) => text,
-                None => gateway.card.tokenizer.decode(&tokens, ControlTokens::Hide),
-            });
-            prompts.push(Prompt::new(tokens, echo, length, &gateway.card, "prompt")?);
+impl Input {
+    /// The text comes back for an echo.
+    async fn tokenize(self, gateway: &Arc<Gateway>) -> Result<(Vec<TokenId>, Option<String>), ApiError> {
+        match self {
+            Self::Text(text) => {
+                let (tokens, text) = tokenize_prompt(gateway, text, SpecialTokens::Add, "prompt").await?;
+                Ok((tokens, Some(text)))
+            }
+            Self::Tokens(tokens) => Ok((tokens, None)),
         }
-        Ok(prompts)
     }
 }
 
 /// A string, a list of strings, a list of ids, or a list of lists of ids.
-fn inputs(prompt: Value, card: &ModelCard) -> Result<Vec<Input>, Mismatch> {
-    let first = match prompt {
-        Value::String(text) => return Ok(vec![Input::Text(text)]),
-        Value::Array(ref items) => items.first().ok_or_else(|| Mismatch::new("the list is empty"))?,
-        _ => {
-            return Err(Mismatch::new("expected a string, a list of strings, or a list of token ids or of such lists"));
-        }
-    };
-    match first {
-        Value::String(_) => Ok(Vec::from_json(prompt)?.into_iter().map(Input::Text).collect()),
-        Value::Array(_) => {
-            let lists = Vec::<Vec<i64>>::from_json(prompt)?.into_iter().enumerate();
-            lists.map(|(at, ids)| input_of_ids(ids, card).map_err(|m| m.inside(format_args!("[{at}]")))).collect()
-        }
-        _ => Ok(vec![input_of_ids(Vec::from_json(prompt)?, card)?]),
+fn inputs(prompt: Json<'_>, most: usize, card: &ModelCard) -> Result<Vec<Input>, Mismatch> {
+    if prompt.is_string() {
+        return Ok(vec![Input::Text(String::from_json(prompt)?)]);
     }
+    if !prompt.is_list() {
+        return Err(Mismatch::new("expected a string, a list of strings, or a list of token ids or of such lists"));
+    }
+    let first = prompt.first_item().ok_or_else(|| Mismatch::new("the list is empty"))?;
+    if !first.is_string() && !first.is_list() {
+        return Ok(vec![input_of_ids(prompt, card)?]);
+    }
+    let mut inputs = Vec::new();
+    prompt.each_item(usize::MAX, |_, item| {
+        if inputs.len() == most {
+            return Err(Mismatch::new(format!(
+                "one request may have {MAX_TOTAL_CHOICES} choices over all its prompts: {most} prompts with this n"
+            )));
+        }
+        inputs.push(match first.is_string() {
+            true => Input::Text(String::from_json(item)?),
+            false => input_of_ids(item, card)?,
+        });
+        Ok(())
+    })?;
+    Ok(inputs)
 }
 
-fn input_of_ids(ids: Vec<i64>, card: &ModelCard) -> Result<Input, Mismatch> {
-    if ids.is_empty() {
-        return Err(Mismatch::new("the list is empty"));
-    }
-    Ok(Input::Tokens(token_ids(ids, card)?))
+fn input_of_ids(ids: Json<'_>, card: &ModelCard) -> Result<Input, Mismatch> {
+    let tokens = token_ids(ids, card)?;
+    if tokens.is_empty() { Err(Mismatch::new("the list is empty")) } else { Ok(Input::Tokens(tokens)) }
 }
 
-fn check_best_of(fields: &mut Fields, choices: u32) -> Result<(), ApiError> {
+fn check_best_of(fields: &mut Fields<'_>, choices: u32) -> Result<(), ApiError> {
     match fields.take::<i64>("best_of")? {
         Some(best_of) if best_of != i64::from(choices) => Err(ApiError::invalid(
             "best_of",
@@ -136,12 +171,16 @@ fn check_best_of(fields: &mut Fields, choices: u32) -> Result<(), ApiError> {
     }
 }
 
-fn check_total(prompts: usize, choices: u32) -> Result<(), ApiError> {
-    if prompts * choices as usize <= MAX_TOTAL_CHOICES {
-        return Ok(());
+fn check_token_rules(prompts: usize, params: &Params) -> Result<(), ApiError> {
+    for (name, rules) in
+        [("logit_bias", params.sampling.logit_bias.len()), ("stop_token_ids", params.stop_tokens.len())]
+    {
+        if prompts * rules > MAX_TOTAL_TOKEN_RULES {
+            let message = format!(
+                "{name} has {rules} entries for each of {prompts} prompts, more than {MAX_TOTAL_TOKEN_RULES} in all"
+            );
+            return Err(ApiError::invalid(name, message));
+        }
     }
-    let message = format!(
-        "{prompts} prompts with {choices} choices each are more than the {MAX_TOTAL_CHOICES} that one request may have"
-    );
-    Err(ApiError::invalid("prompt", message))
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn take(fields: &mut Fields, card: &ModelCard) -> Result<Self, ApiError> {
+    pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         let user = fields.take::<String>("user")?;
         if user.as_ref().is_some_and(|user| user.is_empty() || user.len() > MAX_NAME_BYTES) {
             let message = format!("user names the request: it must have between 1 and {MAX_NAME_BYTES} bytes");

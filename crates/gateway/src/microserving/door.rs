@@ -10,35 +10,47 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::EngineFace;
-use crate::serve::{accept, serve_connection};
+use crate::connections::{ConnectionSlot, Connections};
+use crate::serve::{Acceptor, serve_connection};
 
-/// Routers and callers that may be connected at once; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 1024;
 /// Whoever connects has something to say.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts until it is dropped; that also ends all that is open.
 pub async fn serve_engine(listener: TcpListener, face: EngineFace, host: impl SessionHost) {
-    let (face, host) = (Arc::new(face), Arc::new(host));
+    let slots = Connections::new(face.config.max_connections);
+    let (face, host, acceptor) = (Arc::new(face), Arc::new(host), Acceptor::new(listener));
     let mut connections = JoinSet::new();
     loop {
-        tokio::select! {
-            biased;
-            Some(_ended) = connections.join_next() => {}
-            (socket, peer) = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
-                connections.spawn(welcome(socket, peer, Arc::clone(&face), Arc::clone(&host)));
-            }
-        }
+        let (socket, peer) = acceptor.accept().await;
+        let slot = slots.slot().await;
+        while connections.try_join_next().is_some() {}
+        connections.spawn(welcome(socket, peer, slot, Arc::clone(&face), Arc::clone(&host)));
     }
 }
 
-async fn welcome(socket: TcpStream, peer: SocketAddr, face: Arc<EngineFace>, host: Arc<impl SessionHost>) {
+async fn welcome(
+    socket: TcpStream,
+    peer: SocketAddr,
+    slot: Arc<ConnectionSlot>,
+    face: Arc<EngineFace>,
+    host: Arc<impl SessionHost>,
+) {
     let mut first = [0];
-    match timeout(FIRST_BYTE_TIMEOUT, socket.peek(&mut first)).await {
-        Ok(Ok(1)) if first == [FIRST_BYTE] => serve_session(socket, peer, &face.secret, host).await,
+    let peeked = tokio::select! {
+        biased;
+        peeked = timeout(FIRST_BYTE_TIMEOUT, socket.peek(&mut first)) => peeked,
+        () = slot.asked_to_close() => return,
+    };
+    match peeked {
+        Ok(Ok(1)) if first == [FIRST_BYTE] => {
+            // A router's session is never idle, whatever is on it.
+            let _active = slot.begin_request();
+            serve_session(socket, peer, &face.secret, host).await;
+        }
         Ok(Ok(1)) => {
             let routes = face.routes(peer.ip()).await;
-            serve_connection(socket, &face.config, routes).await;
+            serve_connection(socket, slot, &face.config, routes).await;
         }
         _ => tracing::debug!(%peer, "a connection on which nothing was said"),
     }

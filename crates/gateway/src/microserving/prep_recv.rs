@@ -24,8 +24,9 @@ pub(super) struct Prepared {
 }
 
 pub(super) async fn prep_recv(State(calls): State<Arc<Calls>>, body: Body) -> Result<Json<Prepared>, ApiError> {
-    let (_permit, mut fields) = body::admit(&calls.gateway, body).await?;
-    let Call { user, completion } = Call::take(&mut fields, &calls.gateway.card)?;
+    let received = body::admit(&calls.gateway, body).await?;
+    let mut fields = received.fields()?;
+    let Call { user, mut completion } = Call::take(&mut fields, &calls.gateway.card)?;
     let user = user.ok_or_else(|| {
         ApiError::invalid(
             "user",

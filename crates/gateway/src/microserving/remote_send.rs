@@ -21,8 +21,9 @@ pub(super) struct Done {}
 
 /// Answers when the receiver has verified what was sent.
 pub(super) async fn remote_send(State(calls): State<Arc<Calls>>, body: Body) -> Result<Json<Done>, ApiError> {
-    let (_permit, mut fields) = body::admit(&calls.gateway, body).await?;
-    let Call { user, completion } = Call::take(&mut fields, &calls.gateway.card)?;
+    let received = body::admit(&calls.gateway, body).await?;
+    let mut fields = received.fields()?;
+    let Call { user, mut completion } = Call::take(&mut fields, &calls.gateway.card)?;
     let (begin, end): (i64, i64) = (fields.require("begin")?, fields.require("end")?);
     let metadata = Metadata::parse(&fields.require::<String>("kv_addr_info")?)?;
     // The receiver's place among all devices: the metadata says where it is.

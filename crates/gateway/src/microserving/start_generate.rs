@@ -20,16 +20,18 @@ use crate::error::ApiError;
 /// the prompt itself: the answer is the same.
 pub(super) async fn start_generate(State(calls): State<Arc<Calls>>, body: Body) -> Result<Response, ApiError> {
     let arrived = Instant::now();
-    let (permit, mut fields) = body::admit(&calls.gateway, body).await?;
-    let Call { user, completion } = Call::take(&mut fields, &calls.gateway.card)?;
+    let received = body::admit(&calls.gateway, body).await?;
+    let mut fields = received.fields()?;
+    let Call { user, mut completion } = Call::take(&mut fields, &calls.gateway.card)?;
     let begin: i64 = fields.require("begin")?;
-    let prompts = completion.prompts(&calls.gateway).await?;
+    let mut echoes = calls.gateway.bodies.share();
+    let prompts = completion.prompts(&calls.gateway, &mut echoes).await?;
     let begin = position("begin", begin, prompts[0].tokens.len())?;
 
     let mut turn = calls.names.enter(user.map(Name::Receiving))?;
     let (id, reservation) = (turn.request, turn.take_reservation());
     let shape = TextCompletion { logprobs: completion.logprobs.is_some() };
-    let job = completion.into_job(prompts, arrived, Box::new((permit, turn)));
+    let job = completion.into_job(prompts, arrived, Box::new((received.into_permit(), echoes, turn)));
     let request = GenerateRequest { id, ..job.request(&job.prompts[0]) };
     let nothing_is_sent = reservation.as_ref().is_some_and(|reserved| begin <= reserved.matched);
     let handoff = reservation.map(|reservation| (reservation, None));

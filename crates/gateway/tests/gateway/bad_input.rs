@@ -27,6 +27,13 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
             "stream_options.include_usage: expected true or false",
         ),
         (COMPLETIONS, completion(json!({"prompt": vec!["x"; 600], "n": 2})), Some("prompt"), "1024"),
+        (COMPLETIONS, completion(json!({"prompt": vec![[5]; 1025]})), Some("prompt"), "1024"),
+        (
+            COMPLETIONS,
+            completion(json!({"prompt": vec!["x"; 1024], "stop_token_ids": (0..4096).collect::<Vec<_>>()})),
+            Some("stop_token_ids"),
+            "4096 entries for each of 1024 prompts",
+        ),
         (CHAT, json!({"model": MODEL}), Some("messages"), "missing"),
         (CHAT, chat(json!({"top_logprobs": 3})), Some("top_logprobs"), "logprobs"),
         (CHAT, chat(json!({"logprobs": true, "top_logprobs": 21})), Some("top_logprobs"), "between 0 and 20"),
@@ -36,7 +43,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("/detokenize", json!({"tokens": "x"}), Some("tokens"), "expected a list"),
         ("/detokenize", json!({}), Some("tokens"), "missing"),
     ];
-    let completions: [(&str, Value, &str); 54] = [
+    let completions: [(&str, Value, &str); 55] = [
         ("prompt", json!(7), "expected a string, a list of strings"),
         ("prompt", json!([]), "empty"),
         ("prompt", json!([[]]), "prompt[0]: the list is empty"),
@@ -85,6 +92,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("stop", json!([""]), "empty"),
         ("stop", json!(""), "empty"),
         ("stop", json!(5), "expected a list"),
+        ("stop", json!("x".repeat(5000)), "4096 bytes"),
         ("stop", json!(["a", 5]), "stop[1]: expected a string"),
         ("stop_token_ids", json!([9999]), "9999"),
         ("seed", json!("x"), "expected an integer"),
@@ -95,7 +103,8 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
     rows.extend(
         completions.map(|(field, value, part)| (COMPLETIONS, completion(json!({field: value})), Some(field), part)),
     );
-    let chats: [(&str, Value, &str); 25] = [
+    let chats: [(&str, Value, &str); 26] = [
+        ("messages", json!(vec![json!({"role": "user", "content": ""}); 4097]), "4096"),
         ("messages", json!([]), "empty"),
         ("messages", json!("Hello"), "expected a list"),
         ("messages", json!(["Hello"]), "messages[0]: expected an object"),
@@ -152,10 +161,12 @@ async fn refused_and_the_next_works() {
 #[tokio::test]
 async fn bodies_that_are_no_json() {
     let mut server = Server::start().await;
-    for body in
-        [b"".as_slice(), b"{not json", b"{\"prompt\": \"\xff\xfe\"}", b"{\"prompt\": \"\\ud800\"}", b"{\"top_p\": NaN}"]
-    {
+    for body in [b"".as_slice(), b"{not json", b"{\"prompt\": \"\xff\xfe\"}", b"{\"top_p\": NaN}"] {
         assert_refused(&call(server.address, "POST", COMPLETIONS, body).await, 400, None, "JSON");
+    }
+    // The grammar is right, the value is not: the message names the field.
+    for (body, field) in [("{\"prompt\": \"\\ud800\"}", "prompt"), ("{\"prompt\": \"a\", \"top_p\": 1e999}", "top_p")] {
+        assert_refused(&call(server.address, "POST", COMPLETIONS, body.as_bytes()).await, 400, Some(field), field);
     }
     assert_eq!(server.post(COMPLETIONS, completion(json!({}))).await.status, 200);
 }
@@ -168,6 +179,8 @@ async fn models_paths_and_methods() {
         assert_refused(&reply, 404, Some("model"), "gpt-4");
         assert_eq!(reply.json()["error"]["code"], "model_not_found");
     }
+    let reply = server.post(COMPLETIONS, json!({"model": "x".repeat(1 << 20)})).await;
+    assert!(reply.status == 404 && reply.body.len() < 500, "a long name is not repeated");
     assert_refused(&server.get("/v1/models/gpt-4").await, 404, Some("model"), "gpt-4");
     assert_refused(&server.post("/v1/nothing", json!({})).await, 404, None, "/v1/nothing");
     let wrong_method = server.get(COMPLETIONS).await;
