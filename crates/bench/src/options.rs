@@ -23,8 +23,8 @@ pub enum BenchCommand {
 
     /// Start servers alternately, A B, B A, …, load each, and print ratios with how sure they are
     #[command(after_help = "Examples:
-  baton bench compare --a 'baton serve --router-port {port}' --b 'vllm serve MODEL --port {port}' --users 8
-  baton bench compare --a 'old/baton serve --router-port {port}' --b 'new/baton serve --router-port {port}' --labels old,new
+  baton bench compare --a 'baton serve --port {port}' --b 'vllm serve MODEL --port {port}' --users 8
+  baton bench compare --a 'old/baton serve --port {port}' --b 'new/baton serve --port {port}' --labels old,new
 
 A command that is a URL is a server that already runs.")]
     Compare(Box<CompareOptions>),

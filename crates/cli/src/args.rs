@@ -29,18 +29,18 @@ pub(crate) enum Command {
     /// Serve a model: engines as child processes, router and gateway
     #[command(after_help = "Examples:
   baton serve                                     the bundled model on http://127.0.0.1:8000
-  baton serve path/to/model --router-port 9000    a GGUF file or a Hugging Face directory
+  baton serve path/to/model --port 9000           a GGUF file or a Hugging Face directory
   baton serve --prefill 2 --decode 4              two engines compute prompts, four decode
   baton serve --prefill 0 --threads 4             one engine of four threads does both
   baton serve --kv-memory 4G                      more room for long contexts
   baton serve --endpoint-ports 9001,9002          two engines at ports of your choice, round-robin
 
-All options can stand in baton.toml under the same names (router-port = 9000); the command line wins.")]
+All options can stand in baton.toml under the same names (port = 9000); the command line wins.")]
     Serve(Box<ServeOptions>),
 
     /// Serve through engines that run already, here or on other machines
     #[command(after_help = "Examples:
-  baton engine storyteller-11m --listen 10.0.0.2:9001 --secret-file secret       on each engine's machine
+  baton engine storyteller-11m --host 10.0.0.2 --port 9001 --secret-file secret  on each engine's machine
   baton router --engine http://10.0.0.2:9001=prefill --engine http://10.0.0.3:9001=decode --secret-file secret
 
 Several routers may share engines. One that is lost is looked for until it is back; its requests go on elsewhere.")]
@@ -48,8 +48,8 @@ Several routers may share engines. One that is lost is looked for until it is ba
 
     /// Run one engine that routers connect to (what `serve` starts as child processes)
     #[command(after_help = "Examples:
-  baton engine storyteller-11m --listen 10.0.0.5:7000   an engine that routers on other hosts can reach
-  baton engine --mock prefill-ms=200,decode-ms=20       one without a model, for measuring routers
+  baton engine storyteller-11m --host 10.0.0.5 --port 7000   an engine that routers on other hosts can reach
+  baton engine --mock prefill-ms=200,decode-ms=20            one without a model, for measuring routers
 
 Routers must know the engine's secret: use --secret-file or BATON_SECRET, or the one that is printed.")]
     Engine(Box<EngineArgs>),

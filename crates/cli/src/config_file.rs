@@ -11,6 +11,8 @@ use crate::near_match::near_matches;
 use crate::options::ServeOptions;
 
 const DEFAULT_FILE: &str = "baton.toml";
+/// Keys that say the same.
+const EITHER: [(&str, &str); 3] = [("kv-pages", "kv-memory"), ("host", "router-host"), ("port", "router-port")];
 
 /// Of the named file, or of ./baton.toml where there is one.
 pub(crate) fn read(named: Option<&Path>) -> Result<ServeOptions, Failure> {
@@ -33,8 +35,10 @@ fn parse(text: &str) -> Result<ServeOptions, Failure> {
             near => failure.hint(format!("did you mean {}?", near.join(" or "))),
         });
     }
-    if table.contains_key("kv-pages") && table.contains_key("kv-memory") {
-        return Err(Failure::user("kv-pages and kv-memory cannot both be set"));
+    for (one, other) in EITHER {
+        if table.contains_key(one) && table.contains_key(other) {
+            return Err(Failure::user(format!("{one} and {other} cannot both be set")));
+        }
     }
     // One key at a time, so that a wrong value is reported with its key.
     table.into_iter().try_fold(ServeOptions::default(), |options, (key, value)| {
@@ -49,7 +53,10 @@ fn parse(text: &str) -> Result<ServeOptions, Failure> {
 /// What `baton serve` takes, less the name of this very file.
 fn known_keys() -> Vec<String> {
     let command = ServeOptions::augment_args(Command::new("serve"));
-    let names = command.get_arguments().map(|argument| argument.get_id().as_str().replace('_', "-"));
+    let names = command.get_arguments().flat_map(|argument| {
+        let aliases = argument.get_visible_aliases().unwrap_or_default().into_iter().map(str::to_owned);
+        std::iter::once(argument.get_id().as_str().replace('_', "-")).chain(aliases)
+    });
     names.filter(|name| name != "config").collect()
 }
 
@@ -87,6 +94,13 @@ mod tests {
     }
 
     #[test]
+    fn short_names_are_keys_too() {
+        let options = parse("host = '0.0.0.0'\nport = 9000").unwrap();
+        assert_eq!(options.router.router_host, Some("0.0.0.0".parse().unwrap()));
+        assert_eq!(options.router.router_port, Some(9000));
+    }
+
+    #[test]
     fn mistakes_name_the_key() {
         let cases = [
             ("rooter-port = 1", "error: unknown key \"rooter-port\"\nhint: did you mean router-port?"),
@@ -100,6 +114,7 @@ mod tests {
             ),
             ("model-lib = 'tpu'", "error: model-lib: unknown variant `tpu`, expected one of `auto`, `cpu`, `mock`"),
             ("kv-pages = 1\nkv-memory = '1G'", "error: kv-pages and kv-memory cannot both be set"),
+            ("port = 1\nrouter-port = 1", "error: port and router-port cannot both be set"),
         ];
         for (text, message) in cases {
             assert_eq!(parse(text).unwrap_err().to_string(), message);

@@ -124,8 +124,8 @@ async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
     TcpListener::bind((listen.host.name(), listen.port)).await.map_err(|error| {
         let failure = Failure::user(format!("cannot listen on {listen}: {error}"));
         match error.kind() {
-            io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --router-port"),
-            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --router-port"),
+            io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --port"),
+            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --port"),
             io::ErrorKind::AddrNotAvailable => failure.hint("--router-host must be an address of this machine"),
             _ => failure,
         }

@@ -65,7 +65,7 @@ fn ceilings() -> Result<(), Failure> {
 fn port() -> String {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, DEFAULT_PORT)) {
         Ok(_) => format!("{DEFAULT_PORT} is free"),
-        Err(error) => format!("{DEFAULT_PORT} cannot be used ({error}); choose another with --router-port"),
+        Err(error) => format!("{DEFAULT_PORT} cannot be used ({error}); choose another with --port"),
     }
 }
 

@@ -97,9 +97,10 @@ async fn serve(
     engine: EngineHandle,
     mut announcer: Announcer,
 ) -> Result<(), Failure> {
-    let listener = TcpListener::bind(args.listen)
+    let address = args.listen();
+    let listener = TcpListener::bind(address)
         .await
-        .map_err(|error| Failure::user(format!("cannot listen on {}: {error}", args.listen)))?;
+        .map_err(|error| Failure::user(format!("cannot listen on {address}: {error}")))?;
     let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
     announcer.listening(&listener).map_err(Failure::ours)?;
     let face = face(args, secret, &engine)?;
@@ -148,7 +149,7 @@ fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<Engi
 
 /// From the launcher, or whoever runs engines by hand; a fresh one is printed so that it can be handed on.
 fn secret(args: &EngineArgs, screen: &Screen) -> Result<Secret, Failure> {
-    match args.secret.given([args.listen.ip()])? {
+    match args.secret.given([args.listen().ip()])? {
         Some(secret) => Ok(secret),
         None if args.supervised => Err(Failure::user(format!("{} is not set", Secret::ENV))),
         None => {

@@ -10,9 +10,9 @@ use crate::options::{EngineArgs, FabricMode};
 
 pub(crate) fn open(args: &EngineArgs, secret: &Secret, limit_bytes_per_s: Option<u64>) -> Result<Fabric, Failure> {
     // Where routers reach this engine, other engines do too.
-    let listener = TcpListener::bind((args.listen.ip(), 0)).map_err(Failure::ours)?;
+    let listener = TcpListener::bind((args.listen().ip(), 0)).map_err(Failure::ours)?;
     let port = listener.local_addr().map_err(Failure::ours)?.port();
-    let advertised = args.advertise.or_else(|| args.listen.ip().is_unspecified().then(outgoing_address));
+    let advertised = args.advertise.or_else(|| args.listen().ip().is_unspecified().then(outgoing_address));
     Ok(Fabric {
         listener,
         advertised: advertised.map(|address| SocketAddr::new(address, port)),

@@ -72,7 +72,7 @@ pub(crate) fn run_dialect(
     // One thread: what is measured beside it wants the other cores.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     runtime.block_on(async {
-        let server = DialectServer::bind(args.listen, config, Arc::new(vocabulary)).await;
+        let server = DialectServer::bind(args.listen(), config, Arc::new(vocabulary)).await;
         let server = server.map_err(Failure::user)?;
         let shutdown = Shutdown::on_signals().map_err(Failure::ours)?;
         if let Some(bootstrap) = server.bootstrap_address() {

@@ -1,6 +1,6 @@
 //! What the user typed, on the command line or in a file: everything may be left out, nothing is decided yet.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use baton_cpu::{KvDtype, Products, StorageDtype, WeightForm};
@@ -127,9 +127,17 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "PORT", requires = "dialect", default_value = "8998")]
     pub(crate) bootstrap_port: u16,
 
-    /// Where routers connect; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
+    /// Where routers connect; port 0 takes a free one [default: 127.0.0.1:0]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["host", "port"])]
+    listen: Option<SocketAddr>,
+
+    /// The address of --listen by itself [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+
+    /// The port of --listen by itself [default: a free one]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
 
     /// Where other engines reach this one [default: where it listens; the outgoing address if that is everywhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -148,6 +156,13 @@ pub(crate) struct EngineArgs {
     /// Set by `baton serve`: announce on standard output in JSON, leave when standard input ends.
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
+}
+
+impl EngineArgs {
+    pub(crate) fn listen(&self) -> SocketAddr {
+        let host = self.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.listen.unwrap_or(SocketAddr::new(host, self.port.unwrap_or(0)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,11 +12,13 @@ use crate::secret::SecretOptions;
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct RouterOptions {
     /// Address the OpenAI-compatible gateway listens on [default: 127.0.0.1]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, visible_alias = "host", value_name = "HOST")]
+    #[serde(alias = "host")]
     pub(crate) router_host: Option<Host>,
 
     /// Port of the gateway; 0 takes a free one [default: 8000]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, visible_alias = "port", value_name = "PORT")]
+    #[serde(alias = "port")]
     pub(crate) router_port: Option<u16>,
 
     /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]

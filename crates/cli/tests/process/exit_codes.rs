@@ -59,6 +59,15 @@ fn bad_values_are_one_message_and_exit_code_2() {
         (&["serve", "--rooter-port", "1"], "error: unexpected argument '--rooter-port' found"),
         (&["serve", "--config", "/no/such.toml"], "error: /no/such.toml: No such file or directory"),
         (&["serve", "--router-host", "192.0.2.1"], "error: cannot listen on 192.0.2.1:8000"),
+        (&["serve", "--host", "192.0.2.1", "--port", "8001"], "error: cannot listen on 192.0.2.1:8001"),
+        (
+            &["engine", "--mock", "--host", "192.0.2.1", "--port", "8001", "--no-engine-auth"],
+            "error: --no-engine-auth is only for engines on a loopback address, not on 192.0.2.1",
+        ),
+        (
+            &["engine", "m", "--listen", "127.0.0.1:0", "--port", "8001"],
+            "error: the argument '--listen <ADDRESS>' cannot be used with '--port <PORT>'",
+        ),
         (
             &["serve", "--endpoint-hosts", "127.0.0.1,127.0.0.1", "--endpoint-ports", "9001"],
             "error: the endpoint lists must be equally long, not 2 hosts, 1 ports",
@@ -123,7 +132,7 @@ fn a_port_in_use_is_named() {
     assert_eq!(output.status.code(), Some(2));
     let expected = format!("error: cannot listen on 127.0.0.1:{port}: Address already in use");
     assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
-    assert!(stderr(&output).contains("hint: another program has this port; choose one with --router-port"));
+    assert!(stderr(&output).contains("hint: another program has this port; choose one with --port"));
 }
 
 #[test]
@@ -172,7 +181,7 @@ fn help_version_and_doctor_succeed() {
     for (arguments, words) in [
         (&["--version"] as &[_], &["baton 0."] as &[_]),
         (&["--help"], &["serve", "engine", "doctor", "Examples:"]),
-        (&["serve", "--help"], &["--router-port", "--kv-memory", "baton.toml", "Examples:"]),
+        (&["serve", "--help"], &["--router-port", "[alias: --port]", "--kv-memory", "baton.toml", "Examples:"]),
         (&["doctor"], &["CPU", "kernels", "memory", "GFLOP/s", "storyteller-11m"]),
     ] {
         let output = run(arguments);
