@@ -41,8 +41,10 @@ impl Params {
     pub(crate) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         refuse(fields)?;
         let _user: Option<String> = fields.take("user")?;
+        let choices = fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1);
+        check_best_of(fields, choices)?;
         let params = Self {
-            choices: fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as u32,
+            choices: choices as u32,
             sampling: sampling(fields, card)?,
             seed: seed(fields)?,
             min_tokens: fields.integer("min_tokens", 0..=u32::MAX.into())?.unwrap_or(0) as u32,
@@ -114,6 +116,17 @@ fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+/// To generate more than are asked for and keep the best. Fewer mean nothing: MLC-LLM's clients send 1 beside any `n`.
+fn check_best_of(fields: &mut Fields<'_>, choices: i64) -> Result<(), ApiError> {
+    match fields.integer("best_of", 1..=i64::MAX)? {
+        Some(best_of) if best_of > choices => {
+            let message = format!("best_of is {best_of}, but this server generates only the {choices} of n");
+            Err(ApiError::invalid("best_of", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn sampling(fields: &mut Fields<'_>, card: &ModelCard) -> Result<SamplingParams, ApiError> {

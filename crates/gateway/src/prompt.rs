@@ -39,7 +39,7 @@ pub(crate) async fn tokenize_prompt(
 ) -> Result<(Vec<TokenId>, String), ApiError> {
     let least = gateway.card.tokenizer.fewest_tokens(&text);
     if least >= gateway.card.max_context_tokens as usize {
-        return Err(too_long(&gateway.card, format_args!("at least {least}"), param));
+        return Err(too_long(&gateway.card, param, &format!("at least {least}")));
     }
     tokenize(gateway, text, special, param).await
 }
@@ -92,26 +92,30 @@ fn max_tokens(prompt_tokens: usize, length: Length<'_>, card: &ModelCard, param:
     let context = card.max_context_tokens;
     let room = u32::try_from(prompt_tokens).ok().and_then(|prompt| context.checked_sub(prompt)).unwrap_or(0);
     if room == 0 {
-        return Err(too_long(card, format_args!("{prompt_tokens}"), param));
+        return Err(too_long(card, param, &prompt_tokens.to_string()));
     }
     match length {
         Length::Asked(_, asked) if asked <= room => Ok(asked),
         Length::Asked(field, asked) => {
             let total = prompt_tokens as u64 + u64::from(asked);
-            let message = format!(
-                "this model's context has {context} tokens, but {total} were asked for: {prompt_tokens} in the prompt and \
-                 {asked} to generate"
-            );
-            Err(ApiError::invalid(field, message).with_code("context_length_exceeded"))
+            let excess = format!("you requested {total} tokens ({prompt_tokens} in the prompt, {asked} to generate)");
+            Err(beyond_context(card, field, &excess, &format!("length of the prompt, or {field}")))
         }
         Length::Default(limit) => Ok(limit.map_or(room, |limit| limit.min(room))),
     }
 }
 
-fn too_long(card: &ModelCard, tokens: std::fmt::Arguments<'_>, param: &str) -> ApiError {
+/// The answer needs one token at least.
+fn too_long(card: &ModelCard, param: &str, tokens: &str) -> ApiError {
+    let excess = format!("your {param} resulted in {tokens} tokens, and the answer needs one at least");
+    beyond_context(card, param, &excess, &format!("length of the {param}"))
+}
+
+/// In OpenAI's words: clients look for them to shorten what they send. `reduce`: what helps.
+fn beyond_context(card: &ModelCard, param: &str, excess: &str, reduce: &str) -> ApiError {
+    let context = card.max_context_tokens;
     let message = format!(
-        "this model's context has {} tokens, but the prompt has {tokens} and the answer needs one at least",
-        card.max_context_tokens
+        "This model's maximum context length is {context} tokens. However, {excess}. Please reduce the {reduce}."
     );
     ApiError::invalid(param, message).with_code("context_length_exceeded")
 }

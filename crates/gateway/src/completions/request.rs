@@ -47,7 +47,6 @@ impl CompletionRequest {
             return Err(ApiError::invalid("suffix", "suffix is not supported: this model only continues a text"));
         }
         let params = Params::take(fields, card)?;
-        check_best_of(fields, params.choices)?;
         // How many prompts there may be is known before the first of them is kept.
         let most = MAX_TOTAL_CHOICES / params.choices as usize;
         let inputs = inputs(fields.require_json("prompt")?, most, card).map_err(|mismatch| mismatch.at("prompt"))?;
@@ -159,16 +158,6 @@ fn inputs(prompt: Json<'_>, most: usize, card: &ModelCard) -> Result<Vec<Input>,
 fn input_of_ids(ids: Json<'_>, card: &ModelCard) -> Result<Input, Mismatch> {
     let tokens = token_ids(ids, card)?;
     if tokens.is_empty() { Err(Mismatch::new("the list is empty")) } else { Ok(Input::Tokens(tokens)) }
-}
-
-fn check_best_of(fields: &mut Fields<'_>, choices: u32) -> Result<(), ApiError> {
-    match fields.take::<i64>("best_of")? {
-        Some(best_of) if best_of != i64::from(choices) => Err(ApiError::invalid(
-            "best_of",
-            format!("best_of is not supported unless it equals n, which is {choices}"),
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn check_token_rules(prompts: usize, params: &Params) -> Result<(), ApiError> {

@@ -43,7 +43,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("/detokenize", json!({"tokens": "x"}), Some("tokens"), "expected a list"),
         ("/detokenize", json!({}), Some("tokens"), "missing"),
     ];
-    let completions: [(&str, Value, &str); 55] = [
+    let completions: [(&str, Value, &str); 57] = [
         ("prompt", json!(7), "expected a string, a list of strings"),
         ("prompt", json!([]), "empty"),
         ("prompt", json!([[]]), "prompt[0]: the list is empty"),
@@ -57,13 +57,15 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("prompt", json!([1_u64 << 40]), "is not a token id"),
         ("prompt", json!([u64::MAX]), "expected an integer"),
         ("prompt", json!([1.5]), "expected an integer"),
-        ("prompt", json!(vec![5; 2049]), "2048"),
-        ("prompt", json!(vec![5; 2048]), "2048"),
+        ("prompt", json!(vec![5; 2049]), "2049 tokens"),
+        ("prompt", json!(vec![5; 2048]), "2048 tokens, and"),
         ("prompt", json!(long), "2048"),
         ("prompt", json!("日".repeat(3_000_000)), "2048"),
         ("suffix", json!("end"), "suffix"),
         ("suffix", json!(5), "expected a string"),
-        ("best_of", json!(3), "best_of"),
+        ("best_of", json!(3), "best_of is 3"),
+        ("best_of", json!(0), "between 1"),
+        ("best_of", json!("all"), "expected an integer"),
         ("model", json!(3), "expected a string"),
         ("n", json!(0), "between 1 and 128"),
         ("n", json!(1_000_000_000), "between 1 and 128"),
@@ -103,7 +105,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
     rows.extend(
         completions.map(|(field, value, part)| (COMPLETIONS, completion(json!({field: value})), Some(field), part)),
     );
-    let chats: [(&str, Value, &str); 26] = [
+    let chats: [(&str, Value, &str); 27] = [
         ("messages", json!(vec![json!({"role": "user", "content": ""}); 4097]), "4096"),
         ("messages", json!([]), "empty"),
         ("messages", json!("Hello"), "expected a list"),
@@ -133,6 +135,7 @@ fn table() -> Vec<(&'static str, Value, Option<&'static str>, &'static str)> {
         ("functions", json!([{"name": "f"}]), "tools"),
         ("modalities", json!(["text", "audio"]), "text"),
         ("audio", json!({"voice": "x"}), "not supported"),
+        ("best_of", json!(2), "best_of is 2"),
         ("guided_json", json!({"type": "object"}), "not supported"),
     ];
     rows.extend(chats.map(|(field, value, part)| (CHAT, chat(json!({field: value})), Some(field), part)));
@@ -155,6 +158,50 @@ async fn refused_and_the_next_works() {
     for (path, body, field, part) in table() {
         assert_refused(&server.post(path, body).await, 400, field, part);
         assert_eq!(server.post(COMPLETIONS, completion(json!({}))).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn what_exceeds_the_context_is_said_in_openais_words() {
+    let mut server = Server::start().await;
+    let long = json!(vec![5; 3000]);
+    let messages = json!([{"role": "user", "content": "cat ".repeat(3000)}]);
+    for (path, body, param, rest) in [
+        (
+            COMPLETIONS,
+            completion(json!({"prompt": long})),
+            "prompt",
+            "your prompt resulted in 3000 tokens, and the answer needs one at least. Please reduce the length of the prompt.",
+        ),
+        (
+            COMPLETIONS,
+            completion(json!({"prompt": vec![5; 2000], "max_tokens": 100})),
+            "max_tokens",
+            "you requested 2100 tokens (2000 in the prompt, 100 to generate). Please reduce the length of the prompt, or max_tokens.",
+        ),
+        (CHAT, chat(json!({"messages": messages})), "messages", "Please reduce the length of the messages."),
+    ] {
+        let reply = server.post(path, body).await;
+        assert_refused(&reply, 400, Some(param), rest);
+        let error = &reply.json()["error"];
+        assert_eq!(error["code"], "context_length_exceeded");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with("This model's maximum context length is 2048 tokens. However, you"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_best_of_that_asks_for_no_more_than_n_is_accepted() {
+    let mut server = Server::start().await;
+    for (n, best_of) in [(1, 1), (2, 1), (2, 2), (3, 2)] {
+        for (path, body) in [
+            (COMPLETIONS, completion(json!({"n": n, "best_of": best_of}))),
+            (CHAT, chat(json!({"n": n, "best_of": best_of}))),
+        ] {
+            let reply = server.post(path, body).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            assert_eq!(reply.json()["choices"].as_array().unwrap().len(), n);
+        }
     }
 }
 
