@@ -32,7 +32,7 @@ pub struct ChatOptions {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// Sent as a bearer token [default: OPENAI_API_KEY of the environment]
+    /// Sent as a bearer token [default: BATON_API_KEY or OPENAI_API_KEY of the environment]
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
 

@@ -19,6 +19,8 @@ use crate::record::Failure;
 use crate::sse::{Chunk, Lines, error_message};
 use crate::target::Target;
 
+/// Where the key is taken from when none is given: the one of a Baton server on this machine comes first.
+const API_KEYS: [&str; 2] = ["BATON_API_KEY", "OPENAI_API_KEY"];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Answers that are no streams are small.
@@ -44,7 +46,8 @@ impl Client {
         api_key: Option<String>,
         max_connections: usize,
     ) -> Result<Arc<Self>, BenchError> {
-        let api_key = api_key.or_else(|| std::env::var("OPENAI_API_KEY").ok());
+        let from_env = |name| std::env::var(name).ok().filter(|key| !key.is_empty());
+        let api_key = api_key.or_else(|| API_KEYS.into_iter().find_map(from_env));
         let header = |value: String| {
             HeaderValue::from_str(&value)
                 .map_err(|_| BenchError::Usage("the API key has characters no header can hold".into()))

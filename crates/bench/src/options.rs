@@ -211,7 +211,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) model: Option<String>,
 
-    /// Sent as a bearer token [default: OPENAI_API_KEY of the environment]
+    /// Sent as a bearer token [default: BATON_API_KEY or OPENAI_API_KEY of the environment]
     #[arg(long, value_name = "KEY", help_heading = "Server")]
     pub(crate) api_key: Option<String>,
 

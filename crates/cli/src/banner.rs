@@ -7,6 +7,8 @@ use baton_core::PAGE_TOKENS;
 use baton_launcher::Endpoint;
 use baton_router::EngineStatus;
 
+use crate::api_key;
+
 pub(crate) struct Banner {
     pub(crate) model: String,
     pub(crate) address: SocketAddr,
@@ -14,6 +16,7 @@ pub(crate) struct Banner {
     pub(crate) engines: Vec<(EngineStatus, Option<Endpoint>)>,
     pub(crate) router: &'static str,
     pub(crate) chats: bool,
+    pub(crate) asks_for_key: bool,
 }
 
 impl fmt::Display for Banner {
@@ -41,7 +44,11 @@ impl fmt::Display for Banner {
         } else {
             ("completions", r#"{"prompt": "Once upon a time", "max_tokens": 64}"#)
         };
-        writeln!(f, "\nTry it:\n  curl {url}/v1/{route} -H 'content-type: application/json' \\\n    -d '{body}'\n")
+        let key = match self.asks_for_key {
+            true => format!(" -H \"authorization: Bearer ${}\"", api_key::ENV),
+            false => String::new(),
+        };
+        writeln!(f, "\nTry it:\n  curl {url}/v1/{route}{key} -H 'content-type: application/json' \\\n    -d '{body}'\n")
     }
 }
 
@@ -76,6 +83,7 @@ mod tests {
                 engines: vec![],
                 router: "r",
                 chats: true,
+                asks_for_key: false,
             };
             assert_eq!(banner.url(), url);
         }

@@ -6,6 +6,7 @@ use baton_gateway::GatewayConfig;
 use baton_launcher::{Endpoint, Host};
 use baton_model::DecoderSpec;
 
+use crate::api_key::api_key;
 use crate::byte_size::ByteSize;
 use crate::failure::Failure;
 use crate::options::EngineOptions;
@@ -42,7 +43,7 @@ impl RouterConfig {
         if !(1..=LONGEST_HANG_S).contains(&hang_s) {
             return Err(Failure::user(format!("--hang-timeout must be between 1 and {LONGEST_HANG_S}")));
         }
-        let mut gateway = GatewayConfig::default();
+        let mut gateway = GatewayConfig { api_key: api_key(options.api_key.as_ref())?, ..GatewayConfig::default() };
         if let Some(ByteSize(bytes)) = options.body_memory {
             if bytes < LEAST_BODY_MEMORY {
                 return Err(Failure::user("--body-memory must be at least 1M: one body may take half of it"));

@@ -16,6 +16,7 @@ use baton_router::{Disagg, DispatchConfig, Dispatcher, LeastLoaded, RoundRobin, 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::api_key;
 use crate::banner::Banner;
 use crate::card::model_card;
 use crate::config::RouterConfig;
@@ -66,6 +67,13 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     let card = model_card(&files, contexts.fold(context_tokens, usize::min))?;
     let listener = bind(&config.listen).await?;
     let address = listener.local_addr().map_err(Failure::ours)?;
+    let asks_for_key = config.gateway.api_key.is_some();
+    if !asks_for_key && !address.ip().to_canonical().is_loopback() {
+        screen.print(&format!(
+            "warning: everybody who can reach {address} can use this server; --api-key or {} asks for a key\n",
+            api_key::ENV
+        ));
+    }
 
     let fleet = Arc::new(plan.fleet());
     let strategy = strategy(mode, config.pd_balance_factor);
@@ -86,7 +94,7 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     };
     let model = files.name().to_owned();
     let engines = dispatcher.fleet_status().into_iter().zip(places).collect();
-    announce(&Banner { model, address, engines, router: strategy_name, chats });
+    announce(&Banner { model, address, engines, router: strategy_name, chats, asks_for_key });
     until_stopped(&config, &shutdown, serving, deployment, &screen).await
 }
 
@@ -126,7 +134,7 @@ async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
         match error.kind() {
             io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --port"),
             io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --port"),
-            io::ErrorKind::AddrNotAvailable => failure.hint("--router-host must be an address of this machine"),
+            io::ErrorKind::AddrNotAvailable => failure.hint("--host must be an address of this machine"),
             _ => failure,
         }
     })

@@ -2,6 +2,7 @@
 //! that order: [`args`] and [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or
 //! [`engine`]; the first two meet in [`deploy`].
 
+mod api_key;
 mod args;
 mod banner;
 mod bench;

@@ -4,6 +4,7 @@ use baton_launcher::Host;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use crate::api_key::TypedKey;
 use crate::byte_size::ByteSize;
 use crate::fleet_options::EngineUrl;
 use crate::secret::SecretOptions;
@@ -20,6 +21,10 @@ pub(crate) struct RouterOptions {
     #[arg(long, visible_alias = "port", value_name = "PORT")]
     #[serde(alias = "port")]
     pub(crate) router_port: Option<u16>,
+
+    /// Clients must send this key; BATON_API_KEY keeps it out of lists of processes [default: none is needed]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Option<TypedKey>,
 
     /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]
     #[arg(long, value_name = "MODE")]
@@ -91,6 +96,7 @@ impl RouterOptions {
         Self {
             router_host: self.router_host.or(other.router_host),
             router_port: self.router_port.or(other.router_port),
+            api_key: self.api_key.or(other.api_key),
             router_mode: self.router_mode.or(other.router_mode),
             pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
             body_memory: self.body_memory.or(other.body_memory),

@@ -6,16 +6,18 @@ use std::time::{Duration, SystemTime};
 use baton_router::Dispatcher;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::ModelCard;
 use crate::body::BYTES_PER_BODY_BYTE;
 use crate::budget::BodyBudget;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
+use crate::{ApiKey, ModelCard};
 
 const MAX_BODY_BYTES: usize = 32 << 20;
 
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
+    /// What clients must send; `None`: everybody who can connect may use it.
+    pub api_key: Option<ApiKey>,
     /// Requests that may be open at once; further ones are told to come back.
     pub max_inflight: usize,
     /// Clients that may be connected at once. A further one takes the place of whoever has been idle for the longest.
@@ -32,6 +34,7 @@ pub struct GatewayConfig {
 impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
+            api_key: None,
             max_inflight: 1024,
             max_connections: 4096,
             max_body_bytes: MAX_BODY_BYTES,

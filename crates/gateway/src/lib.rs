@@ -3,7 +3,7 @@
 //! tokens that come back become text again.
 //!
 //! ```text
-//!   serve → connections → connection → routes → body → json → fields → completions | chat (request → prompt)
+//!   serve → connections → connection → routes → auth → body → json → fields → completions | chat (request → prompt)
 //!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! place where an error has a status code.
 
 mod answer;
+mod auth;
 mod body;
 mod budget;
 mod card;
@@ -39,6 +40,7 @@ mod tokenize;
 mod usage;
 mod warn_limit;
 
+pub use auth::ApiKey;
 pub use card::{ModelCard, SamplingDefaults};
 pub use gateway::{Gateway, GatewayConfig};
 pub use microserving::{EngineFace, LazyCard, serve_engine};

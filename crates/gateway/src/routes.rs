@@ -14,10 +14,15 @@ use crate::completions::completions;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::metrics::Counted;
-use crate::{service, tokenize};
+use crate::{auth, service, tokenize};
 
 pub fn router(gateway: Arc<Gateway>) -> Router {
-    counted(with_fallbacks(openai(&gateway)), gateway)
+    let routes = with_fallbacks(openai(&gateway));
+    let routes = match gateway.config.api_key {
+        Some(key) => auth::guarded(routes, key),
+        None => routes,
+    };
+    counted(routes, gateway)
 }
 
 pub(crate) fn openai(gateway: &Arc<Gateway>) -> Router {

@@ -22,6 +22,9 @@ use crate::start::EngineSeat;
 /// A stopping engine that takes longer is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The key of the gateway's clients, which engines need not know.
+const API_KEY: &str = "BATON_API_KEY";
+
 /// Dropping it kills the process.
 pub(crate) struct EngineChild {
     process: Child,
@@ -35,7 +38,7 @@ pub(crate) struct EngineChild {
 impl EngineChild {
     pub(crate) async fn spawn(seat: &EngineSeat, args: &[OsString]) -> Result<Self, LaunchError> {
         let mut command = Command::new(&seat.plan.program);
-        command.args(args).env(Secret::ENV, seat.plan.secret.reveal());
+        command.args(args).env(Secret::ENV, seat.plan.secret.reveal()).env_remove(API_KEY);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| LaunchError::Spawn { name: seat.name().to_owned(), source };
         let mut process = seat.spawner.spawn(command).await.map_err(failed)?;

@@ -15,7 +15,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
     // Away from any baton.toml.
-    command.args(arguments).current_dir(std::env::temp_dir()).env_remove("BATON_LOG").env_remove("BATON_SECRET");
+    command.args(arguments).current_dir(std::env::temp_dir());
+    for name in ["BATON_LOG", "BATON_SECRET", "BATON_API_KEY", "OPENAI_API_KEY"] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -32,9 +35,15 @@ pub(crate) struct Baton {
 impl Baton {
     /// Returns when it says that it serves.
     pub(crate) fn serve(flags: &[&str]) -> Self {
+        Self::serve_in(flags, &[])
+    }
+
+    /// `variables` are added to the environment.
+    pub(crate) fn serve_in(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let arguments = [&["serve", "--router-port", "0"], flags].concat();
-        let mut process =
-            command(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = command(&arguments);
+        command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (stdout, stderr) = (process.stdout.take().unwrap(), process.stderr.take().unwrap());
         thread::spawn({

@@ -9,11 +9,16 @@ use crate::baton::PATIENCE;
 
 /// (status, body)
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    send(address, "GET", path, "").unwrap().into_body()
+    send(address, "GET", path, "", "").unwrap().into_body()
+}
+
+/// `headers`: whole lines.
+pub(crate) fn get_with(address: SocketAddr, path: &str, headers: &str) -> (u16, String) {
+    send(address, "GET", path, headers, "").unwrap().into_body()
 }
 
 pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> (u16, Value) {
-    let (status, body) = send(address, "POST", path, &body.to_string()).unwrap().into_body();
+    let (status, body) = send(address, "POST", path, "", &body.to_string()).unwrap().into_body();
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
@@ -22,7 +27,7 @@ pub(crate) struct Events(Response);
 
 impl Events {
     pub(crate) fn open(address: SocketAddr, path: &str, body: &Value) -> Self {
-        let response = send(address, "POST", path, &body.to_string()).unwrap();
+        let response = send(address, "POST", path, "", &body.to_string()).unwrap();
         assert_eq!(response.status, 200);
         Self(response)
     }
@@ -53,13 +58,13 @@ impl Events {
     }
 }
 
-fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> io::Result<Response> {
+fn send(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
+         {headers}content-length: {}\r\n\r\n{body}",
         body.len()
     )?;
     Response::read(BufReader::new(stream))

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should say so by panicking"
 )]
 
+mod api_key;
 mod baton;
 mod exit_codes;
 mod http;

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use baton_protocol::Secret;
 
-use crate::body;
-use crate::error::ApiError;
+use crate::auth::{bearer, refuse};
 
 const OPEN_NEARBY: [&str; 2] = ["/health", "/metrics"];
 
@@ -35,35 +33,5 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         Some(_) => "this is not the secret of the engine's deployment",
         None => "engines need the deployment's secret: send the header `Authorization: Bearer SECRET`",
     };
-    body::discard(request.into_body()).await;
-    ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key").into_response()
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_scheme_may_be_written_either_way() {
-        let cases: [(&str, Option<&str>); 7] = [
-            ("Bearer s", Some("s")),
-            ("bearer s", Some("s")),
-            ("BEARER  s ", Some("s")),
-            ("Bearer ", Some("")),
-            ("Bearer", None),
-            ("Basic dTpw", None),
-            ("", None),
-        ];
-        for (value, token) in cases {
-            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
-            assert_eq!(bearer(&headers), token.map(str::as_bytes), "{value:?}");
-        }
-        assert_eq!(bearer(&HeaderMap::new()), None);
-    }
+    refuse(request, message).await
 }

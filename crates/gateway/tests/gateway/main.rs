@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod answers;
 #[cfg(test)]
+mod api_key;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod client;
