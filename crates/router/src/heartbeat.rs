@@ -72,12 +72,14 @@ pub struct HeartbeatMonitor {
     fleet: Arc<Fleet>,
     limit: Duration,
     checked_at: Option<Duration>,
+    /// Time in which heartbeats would have been noticed: what engines are judged by.
+    attended: Duration,
 }
 
 impl HeartbeatMonitor {
     /// After `limit` without a heartbeat, or in work that does not move, an engine is hung.
     pub fn new(fleet: Arc<Fleet>, limit: Duration) -> Self {
-        Self { fleet, limit, checked_at: None }
+        Self { fleet, limit, checked_at: None, attended: Duration::ZERO }
     }
 
     /// For ever.
@@ -92,16 +94,21 @@ impl HeartbeatMonitor {
         self.limit / CHECKS
     }
 
-    /// To be called at every [`interval`](Self::interval). Called much later than that, this process was suspended, and has
-    /// not listened: then every engine's time starts anew.
+    /// To be called at every [`interval`](Self::interval). Called later than that, this process had too little of the machine
+    /// to listen, and engines perhaps too little to beat: the wait counts as two intervals at most. Called much later, it was
+    /// suspended: then every engine's time starts anew.
     pub fn check(&mut self, now: Duration) {
         let last = self.checked_at.replace(now).unwrap_or(now);
-        let was_suspended = now.saturating_sub(last) > self.limit / 2;
+        let gap = now.saturating_sub(last);
+        let was_suspended = gap > self.limit / 2;
         if was_suspended {
-            let gap_s = now.saturating_sub(last).as_secs_f32();
-            tracing::warn!(gap_s, "this process was suspended: engines are given time to show life");
+            tracing::warn!(
+                gap_s = gap.as_secs_f32(),
+                "this process was suspended: engines are given time to show life"
+            );
         }
-        self.fleet.check_heartbeats(now, self.limit, was_suspended);
+        self.attended += gap.min(2 * self.interval());
+        self.fleet.check_heartbeats(self.attended, self.limit, was_suspended);
     }
 }
 

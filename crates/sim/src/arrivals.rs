@@ -8,6 +8,7 @@ use baton_core::GenerateRequest;
 use crate::book::Expectation;
 use crate::client::Client;
 use crate::executor::Owner;
+use crate::hangs::Hangs;
 use crate::happening::Happening;
 use crate::requests;
 use crate::router::{Peer, PeerKind};
@@ -36,6 +37,9 @@ impl World {
         for _ in 0..self.weather.faults {
             let fault = self.draw_fault();
             self.clock.at(self.random.millis(0, storm_ms), Event::Fault(fault));
+        }
+        if let Some(hangs) = self.weather.hangs {
+            self.plan_hangs(hangs);
         }
         self.clock.at(self.weather.heals_at, Event::Heal);
     }
@@ -77,6 +81,7 @@ impl World {
             book: Arc::clone(&self.book),
             router_life: *life,
             patience: leaves.then(|| self.random.millis(0, 120)),
+            longest_stall: self.weather.hangs.and_then(Hangs::longest_stall),
         };
         self.executor.spawner().spawn(Owner::Nobody, client.run(Arc::clone(dispatcher), request, stream));
     }

@@ -86,6 +86,11 @@ impl Hardware {
         (state.plan.segments.len(), state.plan.tokens.len())
     }
 
+    /// What the heartbeat says of it.
+    pub(crate) fn progress(&self) -> u64 {
+        lock(&self.0).layers_done.progress()
+    }
+
     /// K and V of this layer become final, and whoever wants to know is told.
     pub(crate) fn finish_layer(&self, layer: u32) {
         let mut state = lock(&self.0);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use baton_core::{Fault, ServeError};
 
@@ -18,6 +19,7 @@ pub(crate) struct Book {
 struct State {
     open: BTreeMap<u64, Expectation>,
     dead_routers: BTreeSet<u64>,
+    stalls_excused_at: Duration,
     counts: ClientCounts,
 }
 
@@ -103,6 +105,15 @@ impl Book {
 
     pub(crate) fn is_dead(&self, router_life: u64) -> bool {
         lock(&self.state).dead_routers.contains(&router_life)
+    }
+
+    /// A router was suspended: until now its streams stood still for a reason.
+    pub(crate) fn excuse_stalls(&self, now: Duration) {
+        lock(&self.state).stalls_excused_at = now;
+    }
+
+    pub(crate) fn stalls_excused_at(&self) -> Duration {
+        lock(&self.state).stalls_excused_at
     }
 
     pub(crate) fn waiting(&self) -> Vec<u64> {

@@ -10,6 +10,7 @@ use baton_router::Dispatcher;
 
 use crate::book::{Book, Ended};
 use crate::clock::Clock;
+use crate::stall::StallClock;
 use crate::stream::{Checked, StreamChecker};
 
 pub(crate) struct Client {
@@ -18,6 +19,7 @@ pub(crate) struct Client {
     pub(crate) book: Arc<Book>,
     pub(crate) router_life: u64,
     pub(crate) patience: Option<Duration>,
+    pub(crate) longest_stall: Option<Duration>,
 }
 
 impl Client {
@@ -31,6 +33,9 @@ impl Client {
     }
 
     async fn ask(&self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, mut stream: StreamChecker) -> Ended {
+        if let Some(longest) = self.longest_stall {
+            stream.expect_no_stall(StallClock::new(&self.clock, &self.book, longest));
+        }
         let events = dispatcher.generate(request).await;
         // The client must not keep a router alive that dies meanwhile.
         drop(dispatcher);

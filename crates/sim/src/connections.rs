@@ -7,14 +7,14 @@ use baton_protocol::SessionId;
 use crate::happening::Happening;
 use crate::machine::{Letter, ProcessId};
 use crate::mutation::Tamper;
-use crate::session::Session;
+use crate::session::{Beats, Session};
 use crate::wire::{Wire, WireId, describe_reply};
 use crate::world::{Event, Phase, World};
 
 pub(crate) struct Connection {
     pub(crate) wire: Arc<Wire>,
-    peer: usize,
-    peer_life: u64,
+    pub(crate) peer: usize,
+    pub(crate) peer_life: u64,
     pub(crate) process: ProcessId,
     session: SessionId,
     client: Arc<Session>,
@@ -46,6 +46,13 @@ impl World {
         {
             self.journal.note(describe_reply(wire, &reply));
             connection.client.open.deliver(reply);
+        }
+    }
+
+    pub(crate) fn heartbeat_arrives(&mut self, wire: WireId) {
+        let Some(connection) = self.connections.get(&wire) else { return };
+        if let Some(heartbeat) = connection.wire.hear_beat() {
+            connection.client.open.receive(heartbeat);
         }
     }
 
@@ -98,7 +105,7 @@ impl World {
         let network = if self.phase == Phase::Storm { self.weather.network } else { self.weather.network.calm() };
         let (clock, journal) = (Arc::clone(&self.clock), Arc::clone(&self.journal));
         let wire = Wire::new(id, clock, journal, self.random.fork(), network, Tamper::new(self.mutation));
-        let client = Session::new(info, &wire);
+        let client = Session::new(info, &wire, self.weather.hangs.map(|_| Beats::with(self.mutation)));
         if let (Some(process), Some(peer)) = (&mut self.processes[engine], &mut self.peers[at])
             && peer.wires[engine].is_none()
         {

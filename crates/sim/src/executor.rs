@@ -33,6 +33,8 @@ pub(crate) struct Executor {
     next: u64,
     spawner: Arc<Spawner>,
     ready: Arc<Ready>,
+    /// Their tasks are woken, but not run.
+    suspended: Vec<Owner>,
 }
 
 struct Task {
@@ -67,7 +69,7 @@ impl Spawner {
 impl Executor {
     pub(crate) fn new(random: Random) -> Self {
         let (spawner, ready) = (Arc::default(), Arc::default());
-        Self { random, tasks: BTreeMap::new(), next: 0, spawner, ready }
+        Self { random, tasks: BTreeMap::new(), next: 0, spawner, ready, suspended: Vec::new() }
     }
 
     pub(crate) fn spawner(&self) -> Arc<Spawner> {
@@ -99,6 +101,14 @@ impl Executor {
         drop(dead);
     }
 
+    pub(crate) fn suspend(&mut self, owner: Owner) {
+        self.suspended.push(owner);
+    }
+
+    pub(crate) fn resume(&mut self, owner: Owner) {
+        self.suspended.retain(|suspended| *suspended != owner);
+    }
+
     fn adopt(&mut self) {
         let new = std::mem::take(&mut *lock(&self.spawner.0));
         for (owner, future) in new {
@@ -112,8 +122,14 @@ impl Executor {
 
     fn draw(&mut self) -> Option<TaskId> {
         let mut ready = lock(&self.ready.0);
-        let at = self.random.index(ready.len());
-        let id = ready.iter().nth(at).copied()?;
+        let id = if self.suspended.is_empty() {
+            let at = self.random.index(ready.len());
+            ready.iter().nth(at).copied()?
+        } else {
+            let runs = |id: &&TaskId| self.tasks.get(id).is_none_or(|task| !self.suspended.contains(&task.owner));
+            let able: Vec<_> = ready.iter().filter(runs).copied().collect();
+            able.get(self.random.index(able.len())).copied()?
+        };
         ready.remove(&id);
         Some(id)
     }

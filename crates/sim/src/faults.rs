@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::hangs::Hang;
 use crate::happening::Happening;
 use crate::machine::{Letter, Process};
 use crate::weather::Theme;
@@ -30,6 +31,16 @@ pub(crate) enum Fault {
     },
     CutSession,
     BreakLink,
+    /// `None`: until it is killed.
+    HangEngine {
+        engine: usize,
+        how: Hang,
+        lasts: Option<Duration>,
+    },
+    SuspendRouter {
+        router: usize,
+        pause: Duration,
+    },
 }
 
 impl World {
@@ -91,6 +102,8 @@ impl World {
                 }
             }
             Fault::BreakLink => self.fabric.break_any(),
+            Fault::HangEngine { engine, how, lasts } => self.hang_engine(engine, how, lasts),
+            Fault::SuspendRouter { router, pause } => self.suspend_router(router, pause),
         }
     }
 
@@ -105,6 +118,7 @@ impl World {
         for process in stopped {
             self.go_on(process);
         }
+        self.end_hangs();
         self.clock.after(DEADLINE, Event::Deadline);
     }
 

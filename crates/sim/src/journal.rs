@@ -48,6 +48,8 @@ pub enum Checker {
     Progress,
     /// A plan keeps the backend's contract.
     Plan,
+    /// A router gives up engines that hang, in time, and no others; those that live are used again.
+    Hang,
 }
 
 impl Journal {

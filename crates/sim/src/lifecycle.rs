@@ -1,6 +1,7 @@
 //! Starts, orderly ends and crashes of engines and routers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::executor::Owner;
 use crate::happening::Happening;
@@ -27,7 +28,12 @@ impl World {
         let id = ProcessId { engine, life: self.lives };
         let (clock, journal) = (Arc::clone(&self.clock), Arc::clone(&self.journal));
         match Process::start(id, &self.weather, clock, journal, &self.fabric, self.random.fork()) {
-            Ok(process) => self.processes[engine] = Some(process),
+            Ok(process) => {
+                self.processes[engine] = Some(process);
+                if self.weather.hangs.is_some() {
+                    self.clock.after(Duration::ZERO, Event::Beat(id));
+                }
+            }
             Err(error) => self.journal.blame(Checker::Progress, error.to_string()),
         }
     }
@@ -52,6 +58,7 @@ impl World {
         self.close_connections(process.id);
         self.fabric.leave(process.id);
         self.past.engines.add(&process.report.counters);
+        self.past.hangs.slow_steps += process.pulse.slow_steps;
         self.journal.note(Happening::Gone(process.id, why));
     }
 
@@ -80,6 +87,9 @@ impl World {
 
     pub(crate) fn add_peer(&mut self, at: usize, peer: Peer) {
         let life = peer.life;
+        if peer.monitor.is_some() {
+            self.clock.after(Duration::ZERO, Event::Check { peer: at, life });
+        }
         self.peers[at] = Some(peer);
         for engine in 0..self.weather.engines.len() {
             let delay = self.random.micros(50, 3000);

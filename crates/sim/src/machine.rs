@@ -8,11 +8,12 @@ use std::time::Duration;
 use baton_backend::{BackendSpec, Ticket};
 use baton_core::{EngineInfo, EngineReport, Numerics, PromptTimes, ReservationId, ServeError};
 use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
-use baton_protocol::{Command, SessionId};
+use baton_protocol::{Command, Heartbeat, SessionId};
 
 use crate::backend::Hardware;
 use crate::clock::Clock;
 use crate::fabric::Fabric;
+use crate::hangs::{self, Pulse};
 use crate::happening::Happening;
 use crate::journal::{Checker, Journal};
 use crate::memory::Memory;
@@ -57,6 +58,9 @@ pub(crate) struct Process {
     /// While it is stopped: what would have happened.
     stopped: Option<VecDeque<Event>>,
     frozen: bool,
+    /// While its device is stuck: ends of layers and steps that would have come.
+    stuck: Option<VecDeque<Event>>,
+    pub(crate) pulse: Pulse,
     pub(crate) report: EngineReport,
 }
 
@@ -116,6 +120,8 @@ impl Process {
             next_session: 0,
             stopped: None,
             frozen: false,
+            stuck: None,
+            pulse: Pulse::default(),
             report: EngineReport::default(),
         })
     }
@@ -147,11 +153,22 @@ impl Process {
     /// Until [`go_on`](Self::go_on) nothing happens here; what would have is kept.
     pub(crate) fn stop(&mut self) {
         self.stopped.get_or_insert_default();
+        self.pulse.stops(self.clock.now());
+    }
+
+    /// Until [`go_on`](Self::go_on) no layer ends here, though messages are read and heartbeats sent.
+    pub(crate) fn get_stuck(&mut self) {
+        self.stuck.get_or_insert_default();
+        self.pulse.stops(self.clock.now());
     }
 
     pub(crate) fn go_on(&mut self) -> VecDeque<Event> {
         let stopped = if self.frozen { None } else { self.stopped.take() };
-        stopped.unwrap_or_default()
+        let stuck = self.stuck.take();
+        self.pulse.goes_on(self.clock.now(), stuck.is_some());
+        let mut kept = stuck.unwrap_or_default();
+        kept.extend(stopped.unwrap_or_default());
+        kept
     }
 
     /// Nothing will ever happen here again.
@@ -168,15 +185,27 @@ impl Process {
         self.stopped.is_some()
     }
 
+    /// Since when it has shown no life, at the latest: an idle one with a stuck device does.
+    pub(crate) fn hung_since(&self) -> Option<Duration> {
+        let is_hung = self.stopped.is_some() || self.stuck.is_some() && self.step.is_some();
+        is_hung.then(|| self.pulse.since(self.stopped.is_some()))
+    }
+
+    pub(crate) fn heartbeat(&mut self, counts_steps: bool) -> Heartbeat {
+        let working = self.step.is_some() || self.called;
+        let layers = if counts_steps { 0 } else { self.hardware.progress() };
+        self.pulse.beat(self.clock.now(), working, layers)
+    }
+
     /// `Some`: it is stopped and has kept the event.
     pub(crate) fn keep(&mut self, event: Event) -> Option<Event> {
-        match &mut self.stopped {
-            Some(kept) => {
-                kept.push_back(event);
-                None
-            }
-            None => Some(event),
+        let of_device = matches!(event, Event::Layer(..) | Event::Stepped(_));
+        match (&mut self.stopped, &mut self.stuck) {
+            (Some(kept), _) => kept.push_back(event),
+            (None, Some(kept)) if of_device => kept.push_back(event),
+            _ => return Some(event),
         }
+        None
     }
 
     fn call_soon(&mut self) {
@@ -192,6 +221,7 @@ impl Process {
             return Life::GoesOn;
         }
         let now = self.clock.now();
+        self.pulse.turn(now);
         for letter in std::mem::take(&mut self.letters) {
             self.apply(now, letter);
         }
@@ -228,14 +258,26 @@ impl Process {
         let (segments, tokens) = self.hardware.step_size();
         self.journal.note(Happening::Step { process: self.id, segments, tokens });
         self.step = Some(ticket);
-        let takes = self.set_up.step + self.set_up.token * tokens as u32;
+        let takes = match self.set_up.slow_steps_per_mille {
+            rate if tokens > 0 && self.random.per_mille(rate) => {
+                self.pulse.slow_steps += 1;
+                hangs::slow_step(&mut self.random)
+            }
+            _ => self.set_up.step + self.set_up.token * tokens as u32,
+        };
         for layer in 0..LAYERS {
             self.clock.after(takes * (layer + 1) / (LAYERS + 1), Event::Layer(self.id, layer));
         }
         self.clock.after(takes, Event::Stepped(self.id));
     }
 
+    /// From now on no step takes seconds.
+    pub(crate) fn calm(&mut self) {
+        self.set_up.slow_steps_per_mille = 0;
+    }
+
     pub(crate) fn layer_done(&mut self, layer: u32) {
+        self.pulse.moved(self.clock.now());
         self.hardware.finish_layer(layer);
     }
 

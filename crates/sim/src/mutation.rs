@@ -18,6 +18,10 @@ pub enum Mutation {
     IgnoreAttempt,
     /// A sender closes its fence only some time after the pages behind it may be reused.
     ReuseOfferedPagesEarly,
+    /// A silent engine is taken for one that lives and has nothing to do.
+    TrustSilence,
+    /// Heartbeats count steps, not layers.
+    CountSteps,
 }
 
 /// What becomes of the commands and replies of one session.

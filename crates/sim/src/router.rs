@@ -1,17 +1,23 @@
 //! The peers that have sessions with all engines: router processes, and scripts that make the three calls without a router.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, InFlight, LeastLoaded, RoundRobin, Strategy};
+use baton_router::{
+    Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, InFlight, LeastLoaded, RoundRobin, Strategy,
+};
 
 use crate::clock::{Clock, lock};
 use crate::executor::{Owner, SimRuntime, Spawner};
+use crate::hangs::LIMIT;
 #[path = "../../router/examples/custom_strategy/strategy.rs"]
 mod custom_strategy;
 use crate::script::Sessions;
 use crate::session::Session;
 use crate::weather::{RouterSetUp, StrategyChoice, Weather};
 use crate::wire::WireId;
+use crate::world::Event;
 use custom_strategy::LongPromptsApart;
 
 pub(crate) struct Peer {
@@ -19,6 +25,12 @@ pub(crate) struct Peer {
     pub(crate) life: u64,
     pub(crate) kind: PeerKind,
     pub(crate) wires: Vec<Option<WireId>>,
+    /// Where heartbeats are sent.
+    pub(crate) monitor: Option<HeartbeatMonitor>,
+    /// While it is suspended: what has arrived.
+    pub(crate) suspended: Option<VecDeque<Event>>,
+    /// It has not been suspended since.
+    pub(crate) attentive_since: Duration,
 }
 
 pub(crate) enum PeerKind {
@@ -39,13 +51,20 @@ impl Peer {
         let fleet = Arc::new(Fleet::new(names));
         let config = DispatchConfig { max_in_flight: set_up.max_in_flight, retry: set_up.retry.clone(), seed: life };
         let runtime = Arc::new(SimRuntime { clock, spawner, owner: Owner::Router(life) });
+        let monitor = weather.hangs.map(|_| HeartbeatMonitor::new(Arc::clone(&fleet), LIMIT));
         let dispatcher = Dispatcher::with_runtime(Arc::clone(&fleet), strategy(set_up.strategy), config, runtime);
-        Self { life, kind: PeerKind::Router { fleet, dispatcher: Arc::new(dispatcher) }, wires: vec![None; engines] }
+        let kind = PeerKind::Router { fleet, dispatcher: Arc::new(dispatcher) };
+        Self { monitor, ..Self::new(life, kind, engines) }
     }
 
     pub(crate) fn scripts(life: u64, engines: usize) -> Self {
         let sessions = Arc::new(Sessions::new(vec![None; engines]));
-        Self { life, kind: PeerKind::Scripts(sessions), wires: vec![None; engines] }
+        Self::new(life, PeerKind::Scripts(sessions), engines)
+    }
+
+    fn new(life: u64, kind: PeerKind, engines: usize) -> Self {
+        let (monitor, suspended) = (None, None);
+        Self { life, kind, wires: vec![None; engines], monitor, suspended, attentive_since: Duration::ZERO }
     }
 
     pub(crate) fn connected(&mut self, engine: usize, wire: WireId, session: Arc<Session>) {

@@ -61,7 +61,7 @@ impl Run {
 impl World {
     fn new(Run { seed, mutation, log_lines }: Run) -> Self {
         let mut random = Random::new(seed);
-        let weather = Weather::of(&mut random.fork());
+        let weather = Weather::of(seed, &mut random.fork());
         let clock = Arc::new(Clock::default());
         let journal = Arc::new(Journal::new(Arc::clone(&clock), log_lines));
         let book = Book::new(Arc::clone(&journal));

@@ -1,25 +1,47 @@
 //! An engine as a router sees it: the real calls over a simulated connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
-use baton_protocol::{Caller, Destination, Engine, OpenRequests, Reservation, Sent, TokenStream};
+use baton_protocol::{
+    Caller, Destination, Engine, Heartbeat, Heartbeats, OpenRequests, Reservation, Sent, TokenStream,
+};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
+use crate::mutation::Mutation;
 use crate::wire::{Commands, Wire};
 
 pub(crate) struct Session {
     info: EngineInfo,
     pub(crate) open: Arc<OpenRequests>,
     pub(crate) caller: Caller<Commands>,
+    beats: Option<Beats>,
+    /// How often it was asked for heartbeats.
+    asked: AtomicU64,
+}
+
+/// What a router hears of heartbeats.
+#[derive(Clone, Copy)]
+pub(crate) enum Beats {
+    AsReceived,
+    /// A planted bug: silence sounds like a heartbeat.
+    Always,
+}
+
+impl Beats {
+    pub(crate) fn with(mutation: Option<Mutation>) -> Self {
+        if mutation == Some(Mutation::TrustSilence) { Self::Always } else { Self::AsReceived }
+    }
 }
 
 impl Session {
-    pub(crate) fn new(info: EngineInfo, wire: &Arc<Wire>) -> Arc<Self> {
+    /// `beats`: `None` where no heartbeats are sent.
+    pub(crate) fn new(info: EngineInfo, wire: &Arc<Wire>, beats: Option<Beats>) -> Arc<Self> {
         let open = Arc::new(OpenRequests::default());
         let caller = Caller::new(Commands(Arc::clone(wire)), Arc::clone(&open));
-        Arc::new(Self { info, open, caller })
+        Arc::new(Self { info, open, caller, beats, asked: AtomicU64::new(0) })
     }
 }
 
@@ -30,6 +52,17 @@ impl Engine for Session {
 
     fn report(&self) -> EngineReport {
         self.open.report()
+    }
+
+    fn heartbeats(&self) -> Option<Heartbeats> {
+        let heard = self.open.heartbeats();
+        Some(match self.beats? {
+            Beats::AsReceived => heard,
+            Beats::Always => {
+                let received = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+                Heartbeats { received, newest: Heartbeat { working: false, ..heard.newest } }
+            }
+        })
     }
 
     fn is_alive(&self) -> bool {

@@ -1,8 +1,9 @@
 //! Checks the events of a request: each in its place, and exactly the reference model's tokens.
 
-use baton_core::{Choice, EngineEvent, Fault, GenerateRequest, Retry, ServeError};
+use baton_core::{Attempt, Choice, EngineEvent, Fault, GenerateRequest, Retry, ServeError};
 
 use crate::model::{Output, Reference};
+use crate::stall::StallClock;
 
 pub(crate) struct StreamChecker {
     request: GenerateRequest,
@@ -13,6 +14,9 @@ pub(crate) struct StreamChecker {
     seen: Vec<usize>,
     /// Tokens per choice after which the client stops it, as the gateway does after a stop string.
     limits: Vec<usize>,
+    /// Of the newest event.
+    attempt: Attempt,
+    stalls: Option<StallClock>,
 }
 
 pub(crate) enum Checked {
@@ -28,14 +32,36 @@ impl StreamChecker {
         let needed = request.prompt.len() + usize::from(request.limits.max_tokens > 0);
         let choices = request.outputs.len();
         let (seen, limits) = (vec![0; choices], vec![usize::MAX; choices]);
-        Self { too_long: needed > context_tokens, request, reference, prompt_seen: false, seen, limits }
+        Self {
+            too_long: needed > context_tokens,
+            request,
+            reference,
+            prompt_seen: false,
+            seen,
+            limits,
+            attempt: Attempt(0),
+            stalls: None,
+        }
     }
 
     pub(crate) fn stop_after(&mut self, choice: usize, tokens: usize) {
         self.limits[choice] = tokens;
     }
 
+    pub(crate) fn expect_no_stall(&mut self, stalls: StallClock) {
+        self.stalls = Some(stalls);
+    }
+
     pub(crate) fn check(&mut self, event: EngineEvent) -> Result<Checked, String> {
+        self.stalls.as_mut().map_or(Ok(()), StallClock::moves)?;
+        if event.attempt() < self.attempt {
+            return Err(format!(
+                "an event of attempt {} came after one of attempt {}",
+                event.attempt().0,
+                self.attempt.0
+            ));
+        }
+        self.attempt = event.attempt();
         match &event {
             EngineEvent::Prompt(prompt) => {
                 if std::mem::replace(&mut self.prompt_seen, true) {

@@ -16,6 +16,19 @@ pub struct Totals {
     pub routers: RouterCounters,
     pub transfers: TransferCounts,
     pub faults: u64,
+    pub hangs: HangCounts,
+}
+
+/// What routers have made of engines that hang.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HangCounts {
+    pub noticed: u64,
+    /// Engines that are used again, without a restart.
+    pub back: u64,
+    pub restarted: u64,
+    /// Routers that were suspended themselves.
+    pub suspended: u64,
+    pub slow_steps: u64,
 }
 
 /// Counters of engines and routers that have ended.
@@ -24,13 +37,16 @@ pub(crate) struct Past {
     pub(crate) engines: EngineCounters,
     pub(crate) routers: RouterCounters,
     pub(crate) faults: u64,
+    pub(crate) hangs: HangCounts,
 }
 
 impl World {
     pub(crate) fn totals(&self) -> Totals {
         let mut engines = self.past.engines;
+        let mut hangs = self.past.hangs;
         for process in self.processes.iter().flatten() {
             engines.add(&process.report.counters);
+            hangs.slow_steps += process.pulse.slow_steps;
         }
         Totals {
             clients: self.book.counts(),
@@ -38,6 +54,7 @@ impl World {
             routers: self.router_counters(),
             transfers: self.fabric.counts(),
             faults: self.past.faults,
+            hangs,
         }
     }
 
@@ -74,6 +91,12 @@ impl Totals {
         transfers.out_of_order += theirs.out_of_order;
         transfers.links_broken += theirs.links_broken;
         self.faults += other.faults;
+        let (hangs, theirs) = (&mut self.hangs, &other.hangs);
+        hangs.noticed += theirs.noticed;
+        hangs.back += theirs.back;
+        hangs.restarted += theirs.restarted;
+        hangs.suspended += theirs.suspended;
+        hangs.slow_steps += theirs.slow_steps;
     }
 }
 

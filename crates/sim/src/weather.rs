@@ -6,6 +6,7 @@ use baton_core::Guarantee;
 use baton_engine::EngineConfig;
 use baton_router::{RetryPolicy, Role};
 
+use crate::hangs::Hangs;
 use crate::random::Random;
 
 pub(crate) struct Weather {
@@ -26,6 +27,8 @@ pub(crate) struct Weather {
     pub(crate) faults: u64,
     /// Rate at which computed tokens fail their sequence.
     pub(crate) sequence_failures_per_mille: u64,
+    /// Heartbeats are sent and checked.
+    pub(crate) hangs: Option<Hangs>,
 }
 
 /// What a seed has more of than others: rare combinations of two faults need many of both.
@@ -42,6 +45,8 @@ pub(crate) enum Theme {
     BadLinks,
     /// More requests than the pools have room for.
     Crowd,
+    /// Engines hang and routers are suspended, with real time limits; nothing else goes wrong.
+    Hangs,
 }
 
 #[derive(Clone)]
@@ -52,6 +57,8 @@ pub(crate) struct EngineSetUp {
     pub(crate) config: EngineConfig,
     pub(crate) step: Duration,
     pub(crate) token: Duration,
+    /// Rate of steps that take seconds, though their layers are done one after the other.
+    pub(crate) slow_steps_per_mille: u64,
 }
 
 #[derive(Clone)]
@@ -78,7 +85,7 @@ pub(crate) enum StrategyChoice {
 #[derive(Clone, Copy)]
 pub(crate) struct Network {
     pub(crate) loss_per_mille: u64,
-    late_per_mille: u64,
+    pub(crate) late_per_mille: u64,
 }
 
 /// Of KV.
@@ -100,7 +107,13 @@ pub(crate) enum Transport {
 }
 
 impl Weather {
-    pub(crate) fn of(random: &mut Random) -> Self {
+    /// Every eighth deployment has engines that hang: there the same draws are the beginning of another scenario.
+    pub(crate) fn of(seed: u64, random: &mut Random) -> Self {
+        let weather = Self::draw(random);
+        if seed % 8 == 7 { Hangs::scenario(weather, random) } else { weather }
+    }
+
+    fn draw(random: &mut Random) -> Self {
         use Theme::{BadLinks, Crashes, Crowd, Fair, Mixed, Stops};
         let theme = random.pick(&[Fair, Mixed, Mixed, Stops, Stops, Crashes, BadLinks, Crowd]);
         let context_tokens = random.between(64, 320) as usize;
@@ -113,7 +126,7 @@ impl Weather {
         let (clients, faults) = match theme {
             Fair => (random.between(8, 28), 0),
             Crowd => (random.between(25, 60), random.below(2)),
-            Mixed | BadLinks => (random.between(8, 28), random.between(0, 5)),
+            Mixed | BadLinks | Theme::Hangs => (random.between(8, 28), random.between(0, 5)),
             Stops | Crashes => (random.between(8, 28), random.between(2, 8)),
         };
         Self {
@@ -130,6 +143,7 @@ impl Weather {
             faults,
             sequence_failures_per_mille: if theme == Mixed && random.percent(30) { 3 } else { 0 },
             guarantee: if random.percent(40) { Guarantee::ByOrigin } else { Guarantee::ByToken },
+            hangs: None,
         }
     }
 
@@ -174,6 +188,7 @@ impl EngineSetUp {
             config,
             step: random.micros(300, 2000),
             token: random.micros(2, 30),
+            slow_steps_per_mille: 0,
         }
     }
 }

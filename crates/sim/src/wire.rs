@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use baton_core::{EngineEvent, ServeError};
 use baton_engine::Outbox;
-use baton_protocol::{Command, CommandSink, StepReply};
+use baton_protocol::{Command, CommandSink, Heartbeat, StepReply};
 
 use crate::clock::{Clock, lock};
 use crate::happening::Happening;
@@ -33,6 +33,10 @@ struct State {
     tamper: Tamper,
     up: Direction<Command>,
     down: Direction<StepReply>,
+    /// On their way beside replies, in the same order.
+    beats: VecDeque<Heartbeat>,
+    /// When the newest request was sent.
+    asked_at: Duration,
     /// Nothing arrives any more, though the ends may not have noticed.
     cut: bool,
 }
@@ -61,7 +65,8 @@ impl Wire {
         tamper: Tamper,
     ) -> Arc<Self> {
         let (up, down) = (Direction::default(), Direction::default());
-        let state = Mutex::new(State { random, network, tamper, up, down, cut: false });
+        let (beats, asked_at) = (VecDeque::new(), Duration::ZERO);
+        let state = Mutex::new(State { random, network, tamper, up, down, beats, asked_at, cut: false });
         Arc::new(Self { id, clock, journal, state })
     }
 
@@ -72,6 +77,9 @@ impl Wire {
             return Err(ServeError::engine("engine session: the peer closed the connection"));
         }
         self.journal.note(describe(self.id, &command));
+        if command.opens().is_some() {
+            state.asked_at = self.clock.now();
+        }
         if !state.tamper.lets_pass(&mut command) {
             return Ok(());
         }
@@ -96,6 +104,25 @@ impl Wire {
             self.clock.at(due, Event::ToRouter(self.id));
         }
         state.down.open
+    }
+
+    /// Called by the engine's process, whatever its step loop does.
+    pub(crate) fn beat(&self, heartbeat: Heartbeat) {
+        let mut state = lock(&self.state);
+        if state.down.open && self.goes_through(&mut state) {
+            let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
+            state.beats.push_back(heartbeat);
+            self.clock.at(due, Event::Heartbeat(self.id));
+        }
+    }
+
+    pub(crate) fn hear_beat(&self) -> Option<Heartbeat> {
+        lock(&self.state).beats.pop_front()
+    }
+
+    /// When the newest request was sent on it.
+    pub(crate) fn asked_at(&self) -> Duration {
+        lock(&self.state).asked_at
     }
 
     pub(crate) fn arrive_at_engine(&self) -> Option<Command> {
@@ -153,6 +180,7 @@ impl Wire {
         self.journal.note(Happening::Cut(self.id));
         state.up.queue.clear();
         state.down.queue.clear();
+        state.beats.clear();
         for event in [Event::RouterSeesEnd(self.id), Event::EngineSeesEnd(self.id)] {
             let late = state.random.percent(25);
             let delay = if late { state.random.millis(20, 800) } else { state.random.micros(50, 2000) };

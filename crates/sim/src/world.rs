@@ -32,6 +32,15 @@ pub(crate) enum Event {
     ToRouter(WireId),
     EngineSeesEnd(WireId),
     RouterSeesEnd(WireId),
+    /// Arrives at a router.
+    Heartbeat(WireId),
+    /// A process makes one.
+    Beat(ProcessId),
+    /// A router looks at those that have arrived.
+    Check {
+        peer: usize,
+        life: u64,
+    },
     Boundary(ProcessId),
     Layer(ProcessId, u32),
     Stepped(ProcessId),
@@ -41,7 +50,12 @@ pub(crate) enum Event {
     StartEngine(usize),
     GoOn(ProcessId),
     StartRouter(usize),
-    Connect { peer: usize, life: u64, engine: usize },
+    ResumeRouter(usize),
+    Connect {
+        peer: usize,
+        life: u64,
+        engine: usize,
+    },
     Client,
     Script,
     Fault(Fault),
@@ -107,6 +121,11 @@ impl World {
 
     /// A process that is stopped does nothing; one that is gone does nothing for ever.
     pub(crate) fn dispatch(&mut self, event: Event) {
+        if let Some(peer) = self.peer_of(&event)
+            && let Some(kept) = &mut peer.suspended
+        {
+            return kept.push_back(event);
+        }
         let Some(actor) = self.actor(&event) else { return self.handle(event) };
         let Some(process) = self.process(actor) else { return };
         if let Some(event) = process.keep(event) {
@@ -114,9 +133,23 @@ impl World {
         }
     }
 
+    /// The router, if it still lives, that this happens to.
+    fn peer_of(&mut self, event: &Event) -> Option<&mut Peer> {
+        let (peer, life) = match event {
+            Event::ToRouter(wire) | Event::RouterSeesEnd(wire) | Event::Heartbeat(wire) => {
+                let connection = self.connections.get(wire)?;
+                (connection.peer, connection.peer_life)
+            }
+            Event::Check { peer, life } | Event::Connect { peer, life, .. } => (*peer, *life),
+            _ => return None,
+        };
+        self.peers[peer].as_mut().filter(|peer| peer.life == life)
+    }
+
     fn actor(&self, event: &Event) -> Option<ProcessId> {
         match event {
             Event::Boundary(process) | Event::Layer(process, _) | Event::Stepped(process) => Some(*process),
+            Event::Beat(process) => Some(*process),
             Event::Letter(process, _) => Some(*process),
             Event::ToEngine(wire) | Event::EngineSeesEnd(wire) => {
                 self.connections.get(wire).map(|connection| connection.process)
@@ -136,6 +169,9 @@ impl World {
             Event::ToRouter(wire) => self.reply_arrives(wire),
             Event::EngineSeesEnd(wire) => self.engine_sees_end(wire),
             Event::RouterSeesEnd(wire) => self.router_sees_end(wire),
+            Event::Heartbeat(wire) => self.heartbeat_arrives(wire),
+            Event::Beat(process) => self.beat(process),
+            Event::Check { peer, life } => self.check_heartbeats(peer, life),
             Event::Boundary(id) => {
                 let life = self.process(id).map(Process::boundary);
                 self.after(id, life);
@@ -159,6 +195,7 @@ impl World {
             Event::StartEngine(engine) => self.start_engine(engine),
             Event::GoOn(process) => self.go_on(process),
             Event::StartRouter(router) => self.start_router(router),
+            Event::ResumeRouter(router) => self.resume_router(router),
             Event::Connect { peer, life, engine } => self.connect(peer, life, engine),
             Event::Client => self.ask(),
             Event::Script => self.start_script(),

@@ -37,3 +37,13 @@ fn ignoring_an_attempt_number_is_caught() {
 fn reusing_offered_pages_early_is_caught() {
     is_caught(Mutation::ReuseOfferedPagesEarly, Checker::Reuse);
 }
+
+#[test]
+fn trusting_a_silent_engine_is_caught() {
+    is_caught(Mutation::TrustSilence, Checker::Hang);
+}
+
+#[test]
+fn counting_steps_for_layers_is_caught() {
+    is_caught(Mutation::CountSteps, Checker::Hang);
+}

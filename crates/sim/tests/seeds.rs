@@ -37,7 +37,7 @@ fn seeds_of(part: u64) {
 
 /// A simulation in which nothing happens proves nothing.
 fn check_that_something_happened(totals: &Totals, seeds: u64) {
-    let Totals { clients, engines, routers, transfers, faults } = totals;
+    let Totals { clients, engines, routers, transfers, faults, hangs } = totals;
     let resumed = &routers.resumed;
     let at_least = [
         ("clients served", clients.served, 15 * seeds),
@@ -61,6 +61,11 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
         ("repeated messages", transfers.repeated, seeds / 20),
         ("messages out of order", transfers.out_of_order, seeds / 20),
         ("links broken", transfers.links_broken, seeds / 8),
+        ("hung engines that routers noticed", hangs.noticed, seeds / 16),
+        ("hung engines that came back by themselves", hangs.back, seeds / 32),
+        ("hung engines that were restarted", hangs.restarted, seeds / 64),
+        ("routers that were suspended", hangs.suspended, seeds / 32),
+        ("steps that took seconds", hangs.slow_steps, seeds / 8),
     ];
     for (what, happened, expected) in at_least {
         assert!(happened >= expected, "{what}: {happened} in {seeds} seeds");

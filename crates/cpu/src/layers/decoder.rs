@@ -63,6 +63,11 @@ impl Layers<'_> {
             Self::Final(counter) => counter.layer_done(),
         }
     }
+
+    fn other_progress(self) {
+        let (Self::NotFinal(counter) | Self::Final(counter)) = self;
+        counter.other_progress();
+    }
 }
 
 /// A model ready to run, whatever its weights and KV are stored as.
