@@ -97,6 +97,23 @@ async fn a_hung_prefill_engine_is_replaced_by_another_or_by_the_decode_engine() 
     }
 }
 
+/// A machine that runs the checks late runs engines late, too.
+#[tokio::test]
+async fn late_checks_give_engines_longer() {
+    let silent = Scripted::new([]);
+    let fleet = fleet(&[&silent]);
+    let mut monitor = HeartbeatMonitor::new(Arc::clone(&fleet), LIMIT);
+    silent.heart.stop(true);
+    // Each wait counts as half a second, two intervals, until the limit is full.
+    let hung: Vec<bool> = (0..8)
+        .map(|check| {
+            monitor.check(check * Duration::from_millis(1400));
+            fleet.status()[0].hangs > 0
+        })
+        .collect();
+    assert_eq!(hung, [false, false, false, false, false, false, true, true]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_router_that_was_suspended_condemns_nobody() {
     let engines = [Scripted::new([]), Scripted::new([])];
