@@ -18,8 +18,7 @@ type Loaded = LazyLock<Arc<Model>>;
 /// 6 query heads, 2 KV heads.
 pub(crate) static STORYTELLER: Loaded = LazyLock::new(|| open(DEFAULT_MODEL));
 /// 8 query heads, 2 KV heads; 128 tokens.
-pub(crate) static SMALL: Loaded =
-    LazyLock::new(|| open(concat!(env!("CARGO_MANIFEST_DIR"), "/../compute/tests/golden/qwen2")));
+pub(crate) static SMALL: Loaded = LazyLock::new(|| open(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/qwen2")));
 
 fn open(name: &str) -> Arc<Model> {
     Arc::new(Model::open(&ModelSource::resolve(name).unwrap()).unwrap())
