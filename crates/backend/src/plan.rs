@@ -13,16 +13,38 @@ pub struct SlotId(pub u32);
 /// One step over any mixture of prefill chunks and decoding sequences.
 #[derive(Clone, Debug, Default)]
 pub struct StepPlan {
-    /// Slots that exist from this step on. Applied first.
+    /// Slots that exist from this step on, with empty page tables. Applied first.
     pub admitted: Vec<(SlotId, Arc<SamplerSpec>)>,
+    /// What is new in the slots' page tables. Applied before any segment is computed.
+    pub tables: Vec<TableChange>,
+    /// Pages of all changes, one after the other.
+    pub pages: Vec<PageId>,
     pub segments: Vec<Segment>,
     /// Inputs of all segments, one after the other.
     pub tokens: Vec<InputToken>,
-    /// Page tables of all segments, one after the other.
-    pub pages: Vec<PageId>,
     /// Slots that end with this step. Applied last.
     pub released: Vec<SlotId>,
     pub on_layer: Option<LayerHook>,
+}
+
+/// A slot's page table keeps its first pages, and these come behind them. Until it is changed again, or its slot released,
+/// every later step reads it as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableChange {
+    pub slot: SlotId,
+    /// Pages that stay, not more than there are; 0 resets the table, as for a sequence that lost its pages.
+    pub first: usize,
+    /// Into [`StepPlan::pages`].
+    pub pages: Range<usize>,
+}
+
+impl StepPlan {
+    /// Behind its first `first` pages the slot's table gets these.
+    pub fn change_table(&mut self, slot: SlotId, first: usize, pages: impl IntoIterator<Item = PageId>) {
+        let begin = self.pages.len();
+        self.pages.extend(pages);
+        self.tables.push(TableChange { slot, first, pages: begin..self.pages.len() });
+    }
 }
 
 /// Called once per layer, in order, as soon as K and V of that layer are final for all segments of the step, while the rest
@@ -46,7 +68,8 @@ impl fmt::Debug for LayerHook {
     }
 }
 
-/// Consecutive tokens of one sequence.
+/// Consecutive tokens of one sequence. The page table of its slot has pages for all positions up to its end: one for each of
+/// 0, 32, 64, …
 ///
 /// ```text
 ///   0 ............ first_position ............ first_position + tokens.len()
@@ -58,8 +81,6 @@ pub struct Segment {
     /// Into [`StepPlan::tokens`]; never empty.
     pub tokens: Range<usize>,
     pub first_position: usize,
-    /// Into [`StepPlan::pages`]: the pages of positions 0, 32, 64, … up to the segment's end.
-    pub pages: Range<usize>,
     pub output: SegmentOutput,
 }
 

@@ -12,7 +12,9 @@ use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use baton_backend::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{
+    Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+};
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_cpu::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_model::{Model, ModelSource};
@@ -98,10 +100,10 @@ fn write_logprobs(
                 slot,
                 tokens: 0..step.len(),
                 first_position,
-                pages: 0..pages,
                 output: SegmentOutput { sample, prompt_logprobs },
             }],
             tokens: step.iter().map(|token| InputToken::Known(*token)).collect(),
+            tables: vec![TableChange { slot, first: 0, pages: 0..pages }],
             pages: (0..pages as u32).map(PageId).collect(),
             released: Vec::new(),
             on_layer: None,

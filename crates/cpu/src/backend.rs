@@ -132,7 +132,7 @@ impl CpuBackend {
             },
             isa,
             decoder,
-            slots: Slots::new(options.max_slots, spec.vocab),
+            slots: Slots::new(options.max_slots, options.kv_pages, spec.vocab),
             // Without codes they are all the same.
             products: products.unwrap_or(TokenProducts::Floats),
             batch: Batch::default(),

@@ -65,10 +65,6 @@ impl Batch {
         if plan.tokens.len() > spec.max_step_tokens {
             return broken(format!("{} tokens in a step of {}", plan.tokens.len(), spec.max_step_tokens));
         }
-        if let Some(page) = plan.pages.iter().find(|page| page.index() >= spec.pages_total) {
-            return broken(format!("page {page} of {}", spec.pages_total));
-        }
-        self.pages.extend_from_slice(&plan.pages);
         for segment in &plan.segments {
             self.segment(plan, segment, slots, spec)?;
         }
@@ -98,10 +94,9 @@ impl Batch {
         if end > spec.max_context_tokens {
             return broken(format!("position {end} in a context of {}", spec.max_context_tokens));
         }
-        let pages = match plan.pages.get(segment.pages.clone()) {
-            Some(pages) if pages.len() >= end.div_ceil(PAGE_TOKENS) => pages,
-            _ => return broken(format!("pages {:?} for {end} tokens", segment.pages)),
-        };
+        let pages = slots.pages(segment.slot, end)?;
+        let first_page = self.pages.len();
+        self.pages.extend_from_slice(pages);
         for (offset, token) in tokens.iter().enumerate() {
             let position = segment.first_position + offset;
             let token = match token {
@@ -131,7 +126,8 @@ impl Batch {
             }
         }
         let rows = first_row..self.rows.len();
-        self.segments.push(SegmentRows { rows, first_position: segment.first_position, pages: segment.pages.clone() });
+        let pages = first_page..self.pages.len();
+        self.segments.push(SegmentRows { rows, first_position: segment.first_position, pages });
         Ok(())
     }
 }

@@ -125,19 +125,18 @@ impl Steps {
         // Prompts begin at their beginning; a token behind others was generated.
         let sampler = Arc::new(greedy(if first_position == 0 { tokens } else { 0 }));
         for slot in 0..batch {
-            let (first_token, first_page) = (plan.tokens.len(), plan.pages.len());
+            let first_token = plan.tokens.len();
             let token = |i| InputToken::Known(TokenId(((slot + first_position + i) * 7 % self.shape.vocab) as u32));
             plan.tokens.extend((0..tokens).map(token));
             let own = slot * pages_of(self.context);
-            plan.pages.extend((own..own + pages).map(|page| PageId(page as u32)));
             let slot = SlotId(slot as u32);
+            plan.change_table(slot, 0, (own..own + pages).map(|page| PageId(page as u32)));
             plan.admitted.push((slot, Arc::clone(&sampler)));
             plan.released.push(slot);
             plan.segments.push(Segment {
                 slot,
                 tokens: first_token..plan.tokens.len(),
                 first_position,
-                pages: first_page..plan.pages.len(),
                 output: SegmentOutput { sample: true, prompt_logprobs: None },
             });
         }

@@ -1,14 +1,14 @@
-//! Sampler state of the sequences that the step loop has admitted.
+//! Sampler states and page tables of the sequences that the step loop has admitted.
 
 use std::sync::Arc;
 
-use baton_core::TokenId;
+use baton_core::{PageId, TokenId};
 
-use baton_backend::SamplerState;
-use baton_backend::{BackendError, SamplerSpec, SlotId, StepPlan};
+use baton_backend::{BackendError, SamplerSpec, SamplerState, SlotId, SlotPages, StepPlan};
 
 pub(crate) struct Slots {
     slots: Vec<Option<Slot>>,
+    pages: SlotPages,
     vocab_size: usize,
 }
 
@@ -38,10 +38,12 @@ impl Slot {
 }
 
 impl Slots {
-    pub(crate) fn new(max_slots: usize, vocab_size: usize) -> Self {
-        Self { slots: std::iter::repeat_with(|| None).take(max_slots).collect(), vocab_size }
+    pub(crate) fn new(max_slots: usize, pages_total: usize, vocab_size: usize) -> Self {
+        let slots = std::iter::repeat_with(|| None).take(max_slots).collect();
+        Self { slots, pages: SlotPages::new(max_slots, pages_total), vocab_size }
     }
 
+    /// Takes over what a plan says of slots, before its segments.
     pub(crate) fn admit(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for (slot, spec) in &plan.admitted {
             let max_slots = self.slots.len();
@@ -54,7 +56,7 @@ impl Slots {
                 }
             }
         }
-        Ok(())
+        self.pages.apply(plan)
     }
 
     pub(crate) fn release(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
@@ -69,6 +71,11 @@ impl Slots {
 
     pub(crate) fn get(&self, slot: SlotId) -> Result<&Slot, BackendError> {
         self.slots.get(slot.0 as usize).and_then(Option::as_ref).ok_or_else(|| not_admitted(slot))
+    }
+
+    /// The pages of a slot's positions `[0, end)`.
+    pub(crate) fn pages(&self, slot: SlotId, end: usize) -> Result<&[PageId], BackendError> {
+        self.pages.up_to(slot, end)
     }
 
     /// By slot number, for the members that sample.

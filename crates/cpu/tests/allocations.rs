@@ -37,18 +37,19 @@ const SEQUENCES: usize = 24;
 const PROMPT_TOKENS: usize = 40;
 
 fn add_segment(plan: &mut StepPlan, sequence: usize, first_position: usize, tokens: usize) {
-    let (first_token, first_page) = (plan.tokens.len(), plan.pages.len());
+    let first_token = plan.tokens.len();
     plan.tokens.extend((0..tokens).map(|i| match first_position + i {
         position if position < PROMPT_TOKENS => InputToken::Known(TokenId((sequence * 31 + position) as u32)),
         _ => InputToken::LastSampled,
     }));
-    let pages = (first_position + tokens).div_ceil(PAGE_TOKENS);
-    plan.pages.extend((0..pages).map(|page| PageId((sequence * 2 + page) as u32)));
+    let slot = SlotId(sequence as u32);
+    let given = first_position.div_ceil(PAGE_TOKENS);
+    let new = given..(first_position + tokens).div_ceil(PAGE_TOKENS);
+    plan.change_table(slot, given, new.map(|page| PageId((sequence * 2 + page) as u32)));
     plan.segments.push(Segment {
-        slot: SlotId(sequence as u32),
+        slot,
         tokens: first_token..plan.tokens.len(),
         first_position,
-        pages: first_page..plan.pages.len(),
         output: SegmentOutput { sample: true, prompt_logprobs: None },
     });
 }
@@ -102,6 +103,7 @@ fn check(weights: WeightForm) {
         plan.admitted.clear();
         plan.segments.clear();
         plan.tokens.clear();
+        plan.tables.clear();
         plan.pages.clear();
         (0..SEQUENCES).for_each(|sequence| add_segment(&mut plan, sequence, position, 1));
     }

@@ -8,7 +8,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use baton_backend::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{
+    Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+};
 use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId, TokenLogprobs};
 use baton_cpu::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_model::{Model, ModelSource};
@@ -123,10 +125,10 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
             slot,
             tokens: 0..tokens.len(),
             first_position: 0,
-            pages: 0..pages,
             output: SegmentOutput { sample: true, prompt_logprobs: Some(vocab) },
         }],
         tokens: tokens.iter().map(|token| InputToken::Known(*token)).collect(),
+        tables: vec![TableChange { slot, first: 0, pages: 0..pages }],
         // Backwards, so that a page is not found by its position.
         pages: (0..pages as u32).rev().map(PageId).collect(),
         released: vec![slot],

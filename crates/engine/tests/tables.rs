@@ -202,8 +202,8 @@ impl World {
         let now = self.now();
         self.fabric.set_now(now);
         let Some(plan) = self.scheduler.schedule(now) else { return vec!["nothing to do".to_owned()] };
-        let mut answers = show_plan(plan, &mut self.slots);
         let mut output = self.model.run(plan);
+        let mut answers = show_plan(plan, &self.model, &mut self.slots);
         let mut events = Vec::new();
         self.scheduler.complete(now, &mut output, &mut events).unwrap();
         for SessionEvent { event, .. } in &events {
@@ -297,7 +297,7 @@ fn request(name: &str, prompt: Vec<TokenId>, options: &[&str]) -> GenerateReques
     request
 }
 
-fn show_plan(plan: &StepPlan, slots: &mut BTreeMap<SlotId, String>) -> Vec<String> {
+fn show_plan(plan: &StepPlan, model: &FakeModel, slots: &mut BTreeMap<SlotId, String>) -> Vec<String> {
     for (slot, sampler) in &plan.admitted {
         let request = match sampler.params.seed {
             fake::POISONED_SEED => "poisoned".to_owned(),
@@ -310,7 +310,7 @@ fn show_plan(plan: &StepPlan, slots: &mut BTreeMap<SlotId, String>) -> Vec<Strin
         .iter()
         .map(|segment| {
             let end = segment.first_position + segment.tokens.len();
-            let pages: Vec<_> = plan.pages[segment.pages.clone()].iter().map(ToString::to_string).collect();
+            let pages: Vec<_> = model.pages_of(segment.slot, end).iter().map(ToString::to_string).collect();
             let sample = if segment.output.sample { ", sample" } else { "" };
             let name = &slots[&segment.slot];
             format!("{name} [{}, {end}) in {}{sample}", segment.first_position, pages.join(" "))

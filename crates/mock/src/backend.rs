@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_backend::{
-    Backend, BackendError, BackendSpec, InputToken, LayerHook, PromptLogprob, Sample, Segment, SlotId, StepOutput,
+    Backend, BackendError, BackendSpec, LayerHook, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput,
     StepPlan, Ticket,
 };
-use baton_core::{Guarantee, Numerics, PAGE_TOKENS, PageId};
+use baton_core::{Guarantee, Numerics, PAGE_TOKENS};
 use baton_fabric::{KvPool, LayerCounter};
 
 use crate::config::MockConfig;
@@ -36,6 +36,7 @@ pub struct MockBackend {
     vocabulary: Arc<Vocabulary>,
     kv: MockKv,
     slots: Vec<Option<Slot>>,
+    pages: SlotPages,
     faults: Faults,
     pace: Pace,
     steps: u64,
@@ -75,6 +76,7 @@ impl MockBackend {
                 threads: 1,
             },
             slots: std::iter::repeat_with(|| None).take(size.max_slots).collect(),
+            pages: SlotPages::new(size.max_slots, size.kv_pages),
             faults: Faults::new(config.faults.clone()),
             config,
             vocabulary,
@@ -106,7 +108,7 @@ impl MockBackend {
                 _ => return broken(format!("slot {} is taken or does not exist", id.0)),
             }
         }
-        Ok(())
+        self.pages.apply(plan)
     }
 
     fn run_segment(
@@ -116,7 +118,10 @@ impl MockBackend {
         work: &mut StepWork,
         output: &mut StepOutput,
     ) -> Result<(), BackendError> {
-        let (inputs, pages) = resolve(plan, segment, &self.spec)?;
+        let Some(inputs) = plan.tokens.get(segment.tokens.clone()).filter(|inputs| !inputs.is_empty()) else {
+            return broken(format!("tokens {:?} are not in the plan", segment.tokens));
+        };
+        let pages = self.pages.up_to(segment.slot, segment.first_position + inputs.len())?;
         let Some(Some(slot)) = self.slots.get_mut(segment.slot.0 as usize) else {
             return broken(format!("slot {} was not admitted", segment.slot.0));
         };
@@ -210,24 +215,6 @@ impl Backend for MockBackend {
     fn kv_pool(&self) -> Option<Arc<KvPool>> {
         Some(Arc::clone(self.kv.pool()))
     }
-}
-
-/// A segment's inputs and pages, if they are what the contract says.
-fn resolve<'a>(
-    plan: &'a StepPlan,
-    segment: &Segment,
-    spec: &BackendSpec,
-) -> Result<(&'a [InputToken], &'a [PageId]), BackendError> {
-    let (Some(inputs), Some(pages)) = (plan.tokens.get(segment.tokens.clone()), plan.pages.get(segment.pages.clone()))
-    else {
-        return broken(format!("tokens {:?} and pages {:?} outside of the plan", segment.tokens, segment.pages));
-    };
-    let end = segment.first_position + inputs.len();
-    let exists = |page: &PageId| page.index() < spec.pages_total;
-    if inputs.is_empty() || pages.len() < end.div_ceil(PAGE_TOKENS) || !pages.iter().all(exists) {
-        return broken(format!("pages {pages:?} for {end} tokens"));
-    }
-    Ok((inputs, pages))
 }
 
 fn broken<T>(what: String) -> Result<T, BackendError> {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use baton_backend::{
     Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
-    SlotId, StepOutput, StepPlan, Ticket,
+    SlotId, SlotPages, StepOutput, StepPlan, Ticket,
 };
-use baton_core::{Guarantee, PAGE_TOKENS, ServeError, TokenId};
+use baton_core::{Guarantee, ServeError, TokenId};
 use baton_fabric::LayerCounter;
 
 use crate::clock::lock;
@@ -34,6 +34,7 @@ struct State {
     memory: Memory,
     journal: Arc<Journal>,
     slots: BTreeMap<SlotId, Slot>,
+    pages: SlotPages,
     plan: StepPlan,
     /// Per segment, per position that it computes.
     logits: Vec<Vec<Logits>>,
@@ -51,7 +52,7 @@ struct Slot {
 
 impl Hardware {
     pub(crate) fn new(
-        (max_slots, guarantee): (usize, Guarantee),
+        (max_slots, pages_total, guarantee): (usize, usize, Guarantee),
         memory: Memory,
         journal: Arc<Journal>,
         random: Random,
@@ -63,6 +64,7 @@ impl Hardware {
             memory,
             journal,
             slots: BTreeMap::new(),
+            pages: SlotPages::new(max_slots, pages_total),
             plan: StepPlan::default(),
             logits: Vec::new(),
             steps: 0,
@@ -136,6 +138,9 @@ impl State {
             self.demand(replaced.is_none(), || format!("{slot:?} admitted twice"));
         }
         self.demand(self.slots.len() <= self.max_slots, || "more slots than there are".to_owned());
+        if let Err(error) = self.pages.apply(plan) {
+            self.demand(false, || error.to_string());
+        }
         self.plan = plan.clone();
         let logits = |segment: &Segment| vec![Logits::default(); segment.tokens.len()];
         self.logits = plan.segments.iter().map(logits).collect();
@@ -157,7 +162,8 @@ impl State {
             InputToken::LastSampled => None,
         });
         self.demand(told.eq(known.iter().map(|token| Some(*token))), || format!("wrong input for {:?}", segment.slot));
-        self.demand(segment.pages.len() == end.div_ceil(PAGE_TOKENS), || format!("wrong pages for {:?}", segment.slot));
+        let pages = self.pages.up_to(segment.slot, end);
+        self.demand(pages.is_ok(), || format!("too few pages for {:?}", segment.slot));
         let whole = !segment.output.sample || end == slot.tokens.len();
         self.demand(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
     }
@@ -165,8 +171,10 @@ impl State {
     fn finish_layer(&mut self, layer: u32) {
         for (segment, logits) in self.plan.segments.iter().zip(&mut self.logits) {
             let Some(slot) = self.slots.get(&segment.slot) else { continue };
-            let (first, pages) = (segment.first_position, &self.plan.pages[segment.pages.clone()]);
-            let Some(tokens) = slot.tokens.get(..first + segment.tokens.len()) else { continue };
+            let (first, end) = (segment.first_position, segment.first_position + segment.tokens.len());
+            let (Some(tokens), Ok(pages)) = (slot.tokens.get(..end), self.pages.up_to(segment.slot, end)) else {
+                continue;
+            };
             let apart = match self.guarantee {
                 Guarantee::ByToken => usize::MAX,
                 Guarantee::ByOrigin => slot.sampler.prompt.len(),

@@ -85,7 +85,7 @@ impl Process {
         let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
         let failures = weather.sequence_failures_per_mille;
         let hardware = Hardware::new(
-            (set_up.slots, weather.guarantee),
+            (set_up.slots, set_up.pages, weather.guarantee),
             memory.clone(),
             Arc::clone(&journal),
             random.fork(),

@@ -8,7 +8,9 @@ use baton_model::Dtype;
 use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, odd_spec};
 use crate::CpuBackend;
-use baton_backend::{Backend, BackendError, InputToken, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{
+    Backend, BackendError, InputToken, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+};
 
 fn backend() -> CpuBackend {
     Setup::PLAIN.backend(Arc::new(TinyModel::new(odd_spec(Dtype::F32))))
@@ -23,9 +25,9 @@ fn plan() -> StepPlan {
             slot: SlotId(0),
             tokens: 0..40,
             first_position: 0,
-            pages: 0..2,
             output: SegmentOutput { sample: true, prompt_logprobs: Some(3) },
         }],
+        tables: vec![TableChange { slot: SlotId(0), first: 0, pages: 0..2 }],
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
         pages: vec![PageId(0), PageId(1)],
         released: Vec::new(),
@@ -36,14 +38,15 @@ fn plan() -> StepPlan {
 #[test]
 fn broken_plans_are_refused() {
     type Break = fn(&mut StepPlan);
-    let cases: [(&str, Break); 12] = [
+    let cases: [(&str, Break); 13] = [
         ("unknown slot", |plan| plan.segments[0].slot = SlotId(3)),
         ("slot out of range", |plan| plan.admitted[0].0 = SlotId(16)),
         ("slot admitted twice", |plan| plan.admitted.push(plan.admitted[0].clone())),
         ("released twice", |plan| plan.released = vec![SlotId(0), SlotId(0)]),
         ("page out of range", |plan| plan.pages[1] = PageId(128)),
-        ("too few pages", |plan| plan.segments[0].pages = 0..1),
-        ("pages out of the list", |plan| plan.segments[0].pages = 1..3),
+        ("too few pages", |plan| plan.tables[0].pages = 0..1),
+        ("pages out of the list", |plan| plan.tables[0].pages = 1..3),
+        ("pages behind a gap", |plan| plan.tables[0].first = 1),
         ("beyond the context", |plan| plan.segments[0].first_position = 1020),
         ("token out of range", |plan| plan.tokens[7] = InputToken::Known(TokenId(131))),
         ("nothing sampled yet", |plan| plan.tokens[0] = InputToken::LastSampled),
@@ -81,11 +84,9 @@ fn a_sampled_token_can_be_an_input_before_it_is_known() {
             slot: SlotId(0),
             tokens: 0..1,
             first_position: 40,
-            pages: 0..2,
             output: SegmentOutput { sample: true, prompt_logprobs: None },
         }],
         tokens: vec![InputToken::LastSampled],
-        pages: prompt.pages.clone(),
         ..StepPlan::default()
     };
     let ticket = backend.submit(&last).unwrap();

@@ -10,7 +10,7 @@ use baton_model::Dtype;
 use super::runner::{Sequence, Setup, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec};
 use crate::{CpuBackend, KvDtype};
-use baton_backend::{Backend, InputToken, LayerHook, Segment, SegmentOutput, StepOutput, StepPlan};
+use baton_backend::{Backend, InputToken, LayerHook, Segment, SegmentOutput, StepOutput, StepPlan, TableChange};
 
 const LEN: usize = 90;
 const SPLIT: usize = 75;
@@ -33,10 +33,10 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: std::ops::Rang
             slot: sequence.slot,
             tokens: 0..tokens.len(),
             first_position: tokens.start,
-            pages: 0..sequence.pages.len(),
             output: SegmentOutput { sample: false, prompt_logprobs: None },
         }],
         tokens: sequence.tokens[tokens].iter().map(|&token| InputToken::Known(token)).collect(),
+        tables: vec![TableChange { slot: sequence.slot, first: 0, pages: 0..sequence.pages.len() }],
         pages: sequence.pages.clone(),
         released: vec![sequence.slot],
         on_layer,

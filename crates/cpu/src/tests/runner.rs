@@ -6,7 +6,9 @@ use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId, TokenLogp
 
 use crate::weights::Weights;
 use crate::{CpuBackend, CpuOptions, Isa, KvDtype, Products, StorageDtype, WeightForm};
-use baton_backend::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{
+    Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+};
 
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
@@ -112,14 +114,13 @@ pub(super) fn step(backend: &mut CpuBackend, batch: &mut [(&mut Sequence, usize)
         }
         let inputs =
             sequence.tokens[sequence.done..sequence.done + count].iter().map(|&token| InputToken::Known(token));
-        let (first_token, first_page) = (plan.tokens.len(), plan.pages.len());
+        let first_token = plan.tokens.len();
         plan.tokens.extend(inputs);
-        plan.pages.extend(&sequence.pages);
+        plan.change_table(sequence.slot, 0, sequence.pages.iter().copied());
         plan.segments.push(Segment {
             slot: sequence.slot,
             tokens: first_token..plan.tokens.len(),
             first_position: sequence.done,
-            pages: first_page..plan.pages.len(),
             output: SegmentOutput { sample: sequence.done + count == sequence.tokens.len(), prompt_logprobs: None },
         });
     }
@@ -161,10 +162,10 @@ pub(super) fn distributions(backend: &mut CpuBackend, sequence: &Sequence, vocab
             slot: sequence.slot,
             tokens: 0..tokens,
             first_position: 0,
-            pages: 0..sequence.pages.len(),
             output: SegmentOutput { sample: false, prompt_logprobs: Some(vocab as u32) },
         }],
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
+        tables: vec![TableChange { slot: sequence.slot, first: 0, pages: 0..sequence.pages.len() }],
         pages: sequence.pages.clone(),
         released: vec![sequence.slot],
         on_layer: None,

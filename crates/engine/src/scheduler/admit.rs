@@ -190,6 +190,7 @@ impl Scheduler {
             std::mem::replace(&mut sequence.stage, Stage::Waiting)
         {
             sequence.stage = Stage::Preempted { slot };
+            self.slots.lose_pages(slot);
             self.ledger.insert(&sequence.tokens[..computed], &pages);
             self.ledger.release(pages);
         }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
-use baton_kv::pages_for;
 
 use super::{Row, Scheduler};
 use crate::sequence::{SequenceId, Stage};
@@ -81,16 +80,10 @@ impl Scheduler {
             prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| first_position < prompt_end),
         };
         let plan = &mut self.plan;
-        let (tokens_begin, pages_begin) = (plan.tokens.len(), plan.pages.len());
+        self.slots.give_pages(*slot, pages.pages(), plan);
+        let tokens_begin = plan.tokens.len();
         plan.tokens.extend(sequence.tokens[first_position..end].iter().map(|&token| InputToken::Known(token)));
-        plan.pages.extend_from_slice(&pages.pages()[..pages_for(end)]);
-        plan.segments.push(Segment {
-            slot: *slot,
-            tokens: tokens_begin..plan.tokens.len(),
-            first_position,
-            pages: pages_begin..plan.pages.len(),
-            output,
-        });
+        plan.segments.push(Segment { slot: *slot, tokens: tokens_begin..plan.tokens.len(), first_position, output });
         self.rows.push(Row { sequence: id, slot: *slot, tokens: end - first_position, samples: output.sample });
         let offer = self.offer_of(id, first_position, end);
         self.offers.extend(offer.filter(|offer| offer.last || !offer.pages.is_empty()));
@@ -100,6 +93,7 @@ impl Scheduler {
 /// Keeps the buffers.
 fn clear(plan: &mut StepPlan) {
     plan.admitted.clear();
+    plan.tables.clear();
     plan.segments.clear();
     plan.tokens.clear();
     plan.pages.clear();

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use baton_backend::{
     Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
-    SlotId, StepOutput, StepPlan, Ticket,
+    SlotId, SlotPages, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{
-    Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, RequestId, SamplingParams, TokenId,
-    TokenLogprobs,
+    Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, PageId, RequestId, SamplingParams,
+    TokenId, TokenLogprobs,
 };
 use baton_fabric::LayerCounter;
 
@@ -26,6 +26,7 @@ pub(crate) struct FakeModel {
     spec: BackendSpec,
     kv: Kv,
     slots: BTreeMap<SlotId, Slot>,
+    pages: SlotPages,
     steps: u64,
     output: StepOutput,
     layers_done: LayerCounter,
@@ -61,10 +62,12 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
 impl FakeModel {
     pub(crate) fn new(spec: BackendSpec) -> Self {
         let kv = Arc::new(Mutex::new(vec![[0; PAGE_TOKENS]; spec.pages_total]));
+        let pages = SlotPages::new(spec.max_slots, spec.pages_total);
         Self {
             spec,
             kv,
             slots: BTreeMap::new(),
+            pages,
             steps: 0,
             output: StepOutput::default(),
             layers_done: LayerCounter::default(),
@@ -80,6 +83,11 @@ impl FakeModel {
         self.slots.len()
     }
 
+    /// The pages of a slot's positions `[0, end)`, as of the last plan.
+    pub(crate) fn pages_of(&self, slot: SlotId, end: usize) -> &[PageId] {
+        self.pages.up_to(slot, end).unwrap()
+    }
+
     /// Runs a plan, holding it to its contract.
     pub(crate) fn run(&mut self, plan: &StepPlan) -> StepOutput {
         assert!(plan.tokens.len() <= self.spec.max_step_tokens);
@@ -89,6 +97,7 @@ impl FakeModel {
             assert!(replaced.is_none(), "{slot:?} admitted twice");
         }
         assert!(self.slots.len() <= self.spec.max_slots);
+        self.pages.apply(plan).unwrap();
         let mut output = StepOutput::default();
         for segment in &plan.segments {
             self.run_segment(plan, segment, &mut output);
@@ -107,9 +116,8 @@ impl FakeModel {
     fn run_segment(&mut self, plan: &StepPlan, segment: &Segment, output: &mut StepOutput) {
         let slot = self.slots.get_mut(&segment.slot).unwrap();
         let end = segment.first_position + segment.tokens.len();
-        let pages = &plan.pages[segment.pages.clone()];
+        let pages = self.pages.up_to(segment.slot, end).unwrap();
         assert!(!segment.tokens.is_empty());
-        assert_eq!(pages.len(), end.div_ceil(PAGE_TOKENS));
 
         let mut memory = self.kv.lock().unwrap();
         let mut hash = 0;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use baton_backend::{Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
+use baton_backend::{
+    Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+};
 use baton_core::{Choice, PageId, Retry, SamplingParams, TokenId};
 use baton_mock::{MockBackend, MockConfig, MockSize, Vocabulary};
 
@@ -32,10 +34,10 @@ fn step(slot: u32, prompt: &[u32], first: usize, pages: &[u32]) -> StepPlan {
             slot: SlotId(slot),
             tokens: 0..tokens.len(),
             first_position: first,
-            pages: 0..pages.len(),
             output: SegmentOutput { sample: true, prompt_logprobs: None },
         }],
         tokens,
+        tables: vec![TableChange { slot: SlotId(slot), first: 0, pages: 0..pages.len() }],
         pages: pages.iter().copied().map(PageId).collect(),
         ..StepPlan::default()
     }
