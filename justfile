@@ -26,4 +26,4 @@ deny:
 
 # Speed of the bundled model beside this machine's ceilings.
 measure *args:
-    cargo run --release -p baton-cpu --example measure -- {{args}}
+    cargo run --release -p baton-bench --example measure -- {{args}}

@@ -26,6 +26,7 @@ mod exchange;
 mod goodput;
 mod limits;
 mod live;
+pub mod measure;
 mod micro;
 mod options;
 mod plan;

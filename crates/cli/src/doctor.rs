@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::net::{Ipv4Addr, TcpListener};
 
-use baton_cpu::{Ceilings, Isa, cores, quota};
+use baton_bench::measure::Ceilings;
+use baton_cpu::{Isa, cores, quota};
 use baton_model::bundled_names;
 
 use crate::config::DEFAULT_PORT;

@@ -14,7 +14,7 @@ use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
 use crate::batch::{Batch, Passes};
-use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, Phase, PhaseClock, Watchers};
+use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, PhaseClock, Watchers};
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
@@ -44,7 +44,7 @@ pub struct CpuOptions {
 pub struct CpuBackend {
     spec: BackendSpec,
     isa: Isa,
-    decoder: Box<dyn Decode>,
+    pub(crate) decoder: Box<dyn Decode>,
     slots: Slots,
     products: TokenProducts,
     batch: Batch,
@@ -89,7 +89,8 @@ impl CpuBackend {
         Self::from_weights(model, options, progress)
     }
 
-    pub(crate) fn from_weights(
+    /// The same with weights from anywhere.
+    pub fn from_weights(
         weights: Arc<dyn Weights>,
         options: CpuOptions,
         progress: &mut dyn FnMut(Progress),
@@ -158,13 +159,8 @@ impl CpuBackend {
         self.isa
     }
 
-    /// Memory of the weights that a phase reads.
-    pub(crate) fn weight_bytes(&self, phase: Phase) -> usize {
-        self.decoder.weight_bytes(phase)
-    }
-
-    /// A step whose phases are timed as well.
-    pub(crate) fn submit_timed(&mut self, plan: &StepPlan, clock: Option<&PhaseClock>) -> Result<Ticket, BackendError> {
+    /// Runs a whole step; what came out waits to be collected.
+    pub(crate) fn run_step(&mut self, plan: &StepPlan, clock: Option<&PhaseClock>) -> Result<Ticket, BackendError> {
         self.slots.admit(plan)?;
         self.batch.resolve(plan, &self.slots, &self.spec)?;
         let mut output = self.spare.pop().unwrap_or_default();
@@ -224,7 +220,7 @@ impl Backend for CpuBackend {
         if let Some(cpu) = self.submitter_cpu.take() {
             crate::threads::pinning::pin_this_thread(cpu)?;
         }
-        self.submit_timed(plan, None)
+        self.run_step(plan, None)
     }
 
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {

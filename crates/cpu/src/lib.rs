@@ -4,11 +4,10 @@
 
 mod backend;
 mod batch;
-mod ceilings;
 mod layers;
 mod matmul;
-pub mod measure;
 mod memory;
+mod probe;
 mod sampling;
 mod shards;
 mod simd;
@@ -20,8 +19,8 @@ mod threads;
 mod weights;
 
 pub use backend::{CpuBackend, CpuOptions};
-pub use ceilings::Ceilings;
+pub use probe::{Phase, PhaseClock, Probe};
 pub use simd::isa::Isa;
 pub use storage::{KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use threads::topology::{HardwareThreads, cores, quota};
-pub use weights::Progress;
+pub use weights::{Progress, Weights};

@@ -13,4 +13,5 @@ pub(crate) use embedding::EmbeddingTable;
 pub use load::Progress;
 pub(crate) use load::{DecoderWeights, Layer, Projection};
 pub(crate) use matrix::{Columns, Matrix};
-pub(crate) use source::{Weights, matrix, vector};
+pub use source::Weights;
+pub(crate) use source::{matrix, vector};

@@ -19,7 +19,6 @@ mod inbox;
 mod layers;
 mod layout;
 mod link;
-pub mod measure;
 mod options;
 mod pace;
 mod pool;

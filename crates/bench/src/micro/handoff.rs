@@ -1,12 +1,12 @@
-//! KV from the pool of one engine to that of another, over each transport, beside the plainest way that bytes could take.
+//! Hand-offs of KV from one engine to another over each transport, beside a plain copy of as many bytes.
 
 use std::time::Duration;
 
-use baton_fabric::measure::HandOffs;
 use baton_fabric::{FabricError, Transport};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
+use crate::measure::HandOffs;
 
 const COLUMNS: &[Column] = &[Column::plain("GB/s"), Column::percent("share")];
 /// Half a GiB: no cache holds it.

@@ -1,14 +1,14 @@
-//! Kernels beside arithmetic and memory at their fastest. A kernel must do its operations and move its bytes; the longer of the
-//! two is its floor, and floor / time its share.
+//! Kernels beside the fastest that arithmetic and memory can be. A kernel must do its operations and move its bytes; whichever takes
+//! longer at that speed is its floor, and floor / time is its share.
 
 use std::time::Duration;
 
 use baton_backend::BackendError;
-use baton_cpu::measure::{Norms, Phase, StepLimits, StepTime, Steps, Work};
-use baton_cpu::{Ceilings, WeightForm};
+use baton_cpu::{Phase, WeightForm};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
+use crate::measure::{Ceilings, Norms, StepLimits, StepTime, Steps, Work};
 
 const COLUMNS: &[Column] = &[Column::plain("GFLOP/s"), Column::plain("GB/s"), Column::percent("share")];
 

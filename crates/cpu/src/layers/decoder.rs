@@ -14,8 +14,7 @@ use baton_fabric::LayerCounter;
 use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
-pub use self::phases::Phase;
-pub(crate) use self::phases::PhaseClock;
+pub use self::phases::{Phase, PhaseClock};
 use self::step::Step;
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::rope::RopeTable;

@@ -67,6 +67,7 @@ unsafe impl Sync for State {}
 unsafe impl Send for State {}
 
 impl Team {
+    #[cfg(test)]
     pub(crate) fn new(size: usize) -> Result<Self, BackendError> {
         Self::with_shards(size, 1)
     }

@@ -6,7 +6,7 @@ use crate::simd::vector::padded;
 use baton_backend::BackendError;
 
 /// Where weights come from: a loaded model, or a test's random numbers.
-pub(crate) trait Weights: Send + Sync {
+pub trait Weights: Send + Sync {
     fn spec(&self) -> &DecoderSpec;
     fn tensor(&self, part: Part) -> Result<TensorView<'_>, String>;
     /// Where a tensor lies on the disk. `None` if it is in memory in any case.

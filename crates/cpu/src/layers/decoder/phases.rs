@@ -24,7 +24,7 @@ impl Phase {
 }
 
 /// A phase has ended when the first member leaves it: others may be kept waiting by the system, and pass several at once.
-pub(crate) struct PhaseClock {
+pub struct PhaseClock {
     started: Instant,
     /// Nanoseconds since the start, in the order of [`place`].
     ends: Vec<AtomicU64>,
@@ -38,7 +38,7 @@ fn place(phase: Phase, layer: usize) -> usize {
 }
 
 impl PhaseClock {
-    pub(crate) fn start(layers: usize) -> Self {
+    pub fn start(layers: usize) -> Self {
         let ends = place(Phase::Logits, layers.saturating_sub(1)) + 1;
         Self { started: Instant::now(), ends: (0..ends).map(|_| AtomicU64::new(u64::MAX)).collect() }
     }
@@ -50,7 +50,7 @@ impl PhaseClock {
     }
 
     /// Of all layers, when the step is over.
-    pub(crate) fn time(&self, phase: Phase) -> Duration {
+    pub fn time(&self, phase: Phase) -> Duration {
         let end = |at: usize| self.ends[at].load(Ordering::Relaxed);
         let is_one = |at: &usize| match phase {
             Phase::Embed => *at == 0,

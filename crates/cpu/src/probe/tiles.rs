@@ -9,10 +9,13 @@ const ROWS: usize = 16;
 const COLUMNS: usize = 16;
 const DEPTH: usize = 32;
 
-/// Operations that were done: none where there are no tiles.
-pub(super) fn tile_products(rounds: usize) -> usize {
-    if rounds == 0 || !available() {
-        return 0;
+/// Returns the number of operations, or `None` where there are no tiles.
+pub(super) fn multiply(rounds: usize) -> Option<usize> {
+    if !available() {
+        return None;
+    }
+    if rounds == 0 {
+        return Some(0);
     }
     // SAFETY: they are available.
     let _tiles = unsafe { Configured::enter() };
@@ -38,5 +41,5 @@ pub(super) fn tile_products(rounds: usize) -> usize {
             options(nomem, nostack),
         );
     }
-    rounds * PRODUCTS * 2 * ROWS * COLUMNS * DEPTH
+    Some(rounds * PRODUCTS * 2 * ROWS * COLUMNS * DEPTH)
 }

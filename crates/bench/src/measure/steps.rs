@@ -1,27 +1,17 @@
-//! Kernels at work: steps of a real decoder, timed as a whole and phase by phase, with the operations and bytes that each
-//! needs at least. Compare them with [`Ceilings`](crate::Ceilings) taken in the same round.
-
-mod norms;
-mod random_layer;
-mod work;
+//! Steps of a real decoder, timed as a whole and phase by phase, with the operations and bytes that each phase needs at least.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
-use baton_model::{DecoderSpec, Model};
-
-pub use self::norms::Norms;
-pub use self::work::{Load, Work};
-pub use crate::layers::decoder::Phase;
-
-use self::random_layer::RandomLayer;
-use self::work::Shape;
-use crate::layers::decoder::PhaseClock;
-use crate::{CpuBackend, CpuOptions, Isa, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::{
     Backend, BackendError, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,
 };
+use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
+use baton_cpu::{CpuBackend, CpuOptions, Isa, KvDtype, Phase, PhaseClock, Products, StorageDtype, WeightForm, Weights};
+use baton_model::Model;
+
+use super::random_layer::RandomLayer;
+use super::work::{Load, Shape, Work};
 
 /// A backend whose steps are measured.
 pub struct Steps {
@@ -31,7 +21,7 @@ pub struct Steps {
     plan: StepPlan,
 }
 
-/// The largest steps that will be asked for.
+/// The largest steps that will be measured.
 #[derive(Clone, Copy, Debug)]
 pub struct StepLimits {
     pub tokens: usize,
@@ -43,12 +33,11 @@ pub struct StepLimits {
 #[derive(Clone, Debug)]
 pub struct StepTime {
     pub whole: Duration,
-    pub load: Load,
     phases: Vec<(Phase, Duration, Work)>,
 }
 
 impl StepTime {
-    /// Those that do arithmetic, in their order.
+    /// The phases that do arithmetic, in their order.
     pub fn phases(&self) -> impl Iterator<Item = &(Phase, Duration, Work)> {
         self.phases.iter().filter(|(_, _, work)| work.flops > 0.0)
     }
@@ -62,9 +51,8 @@ impl Steps {
     /// One layer of a Llama with 1B parameters, stored as bf16, with random weights.
     pub fn random_layer(threads: usize, limits: StepLimits, weights: WeightForm) -> Result<Self, BackendError> {
         let layer = RandomLayer::llama_1b(limits.context);
-        let spec = layer.spec.clone();
         let options = CpuOptions { weights, ..options(threads, 1, limits) };
-        Self::new(CpuBackend::from_weights(Arc::new(layer), options, &mut |_| {})?, &spec, limits)
+        Self::new(Arc::new(layer), options, limits)
     }
 
     /// All of a model.
@@ -76,14 +64,14 @@ impl Steps {
         weights: WeightForm,
         products: Products,
     ) -> Result<Self, BackendError> {
-        let spec = model.spec.clone();
         let options = CpuOptions { weights, products, ..options(threads, tp, limits) };
-        Self::new(CpuBackend::load(model, options, &mut |_| {})?, &spec, limits)
+        Self::new(model, options, limits)
     }
 
-    fn new(backend: CpuBackend, spec: &DecoderSpec, limits: StepLimits) -> Result<Self, BackendError> {
-        fill_kv(&backend);
-        let shape = Shape::of(spec, |phase| backend.weight_bytes(phase));
+    fn new(weights: Arc<dyn Weights>, options: CpuOptions, limits: StepLimits) -> Result<Self, BackendError> {
+        let mut backend = CpuBackend::from_weights(Arc::clone(&weights), options, &mut |_| {})?;
+        backend.fill_kv();
+        let shape = Shape::of(weights.spec(), |phase| backend.weight_bytes(phase));
         Ok(Self { backend, shape, context: limits.context, plan: StepPlan::default() })
     }
 
@@ -91,17 +79,17 @@ impl Steps {
         self.backend.isa()
     }
 
-    /// Of all weights that a step reads.
+    /// Bytes of all weights that a step reads.
     pub fn weight_bytes(&self) -> f64 {
         self.shape.weight_bytes()
     }
 
-    /// A prompt of so many tokens.
+    /// Times a prompt of so many tokens.
     pub fn prefill(&mut self, tokens: usize) -> Result<StepTime, BackendError> {
         self.time(1, 0, tokens)
     }
 
-    /// The next token of each of so many sequences, with `context` tokens before it.
+    /// Times the next token of `batch` sequences that hold `context` tokens each.
     pub fn decode(&mut self, batch: usize, context: usize) -> Result<StepTime, BackendError> {
         self.time(batch, context, 1)
     }
@@ -110,12 +98,12 @@ impl Steps {
         self.plan_step(batch, first_position, tokens);
         let clock = PhaseClock::start(self.shape.layers as usize);
         let started = Instant::now();
-        let ticket = self.backend.submit_timed(&self.plan, Some(&clock))?;
+        let ticket = self.backend.submit_timed(&self.plan, &clock)?;
         self.backend.collect(ticket, &mut StepOutput::default())?;
         let whole = started.elapsed();
         let load = Load::new(batch, first_position, tokens);
         let phases = Phase::ALL.map(|phase| (phase, clock.time(phase), self.shape.work(phase, &load)));
-        Ok(StepTime { whole, load, phases: phases.to_vec() })
+        Ok(StepTime { whole, phases: phases.to_vec() })
     }
 
     fn plan_step(&mut self, batch: usize, first_position: usize, tokens: usize) {
@@ -159,17 +147,6 @@ fn options(threads: usize, tp: usize, limits: StepLimits) -> CpuOptions {
         max_step_tokens: limits.tokens.max(limits.batch),
         max_slots: limits.batch.max(1),
         isa: None,
-    }
-}
-
-/// Untouched memory is one page of zeros, which every cache holds.
-fn fill_kv(backend: &CpuBackend) {
-    // A small number in all types: in bf16 about 0.005.
-    const BYTE: u8 = 0x3b;
-    for shard in backend.kv_pool().iter().flat_map(|pool| pool.shards()) {
-        let region = &shard.region;
-        // SAFETY: all of a region that no step and no hand-off uses yet.
-        unsafe { std::slice::from_raw_parts_mut(region.base().as_ptr(), region.bytes()) }.fill(BYTE);
     }
 }
 

@@ -1,11 +1,10 @@
-//! What a step must compute and read at the least.
+//! The operations and bytes that a step needs at least.
 
 use std::iter::Sum;
 use std::time::Duration;
 
+use baton_cpu::Phase;
 use baton_model::{DecoderSpec, Dtype};
-
-use super::Phase;
 
 /// Operations (a multiply-add is two) and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,9 +29,9 @@ impl Sum for Work {
     }
 }
 
-/// What goes through a step: as many tokens in each sequence.
+/// The rows of a step, with as many tokens in each sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub(super) struct Load {
     rows: f64,
     sequences: f64,
     /// Pairs of a row and a token that it sees.
@@ -53,7 +52,7 @@ impl Load {
     }
 }
 
-/// Of a model.
+/// Sizes of a model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) layers: f64,
@@ -62,9 +61,9 @@ pub(super) struct Shape {
     kv: f64,
     ffn: f64,
     pub(super) vocab: usize,
-    /// Of all weights, by phase.
+    /// Of the weights of all layers, by phase.
     weight_bytes: [f64; Phase::ALL.len()],
-    /// Of a value in KV memory.
+    /// Of one value in KV memory.
     kv_value_bytes: f64,
 }
 
@@ -86,7 +85,7 @@ impl Shape {
         self.weight_bytes.iter().sum()
     }
 
-    /// How often, depth and columns of a phase that is a product with weights.
+    /// For a phase that is a matmul with weights: how often it runs, its depth and its columns.
     fn matrix(&self, phase: Phase) -> Option<(f64, f64, f64)> {
         let &Self { layers, hidden, q, kv, ffn, vocab, .. } = self;
         match phase {

@@ -1,4 +1,5 @@
-//! Speed of hand-offs, beside what they are made of: copying memory, and tcp to the same machine.
+//! Speed of hand-offs, beside the least they consist of: copying memory, and tcp to the same machine.
+#![allow(unsafe_code, reason = "blocks of KV pools are copied as they are; each block states why it is sound")]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,27 +8,26 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
-
-use crate::{
+use baton_fabric::{
     Delivered, FabricError, FabricOptions, KvLayout, KvPool, PageOrder, PortKey, PortLimits, Receiver, Sender,
     Transport,
 };
 
-/// Two pools of a Llama with 1B parameters, and what moves the pages of one into the other. Every call moves all of them, so
-/// that no cache holds them.
-pub struct HandOffs {
+/// Two KV pools of a Llama with 1B parameters, and the ways from one to the other. Every call moves all pages, so that no cache
+/// holds them.
+pub(crate) struct HandOffs {
     from: Arc<KvPool>,
     to: Arc<KvPool>,
     shm: Pair,
     tcp: Pair,
 }
 
-/// Tokens that a prefill offers at once.
+/// Pages that a prefill offers at once.
 const CHUNK_PAGES: usize = 512 / PAGE_TOKENS;
 
 impl HandOffs {
     /// 1 MiB per page, in each of both pools.
-    pub fn new(pages: u32) -> Result<Self, FabricError> {
+    pub(crate) fn new(pages: u32) -> Result<Self, FabricError> {
         let layout = KvLayout { order: PageOrder::PairsBf16, layers: 16, kv_heads: 8, head_dim: 64 };
         let pool = || KvPool::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
         let (from, to) = (pool()?, pool()?);
@@ -39,13 +39,13 @@ impl HandOffs {
         Ok(Self { from, to, shm, tcp })
     }
 
-    /// That one call moves.
-    pub fn bytes(&self) -> usize {
+    /// Bytes that one call moves.
+    pub(crate) fn bytes(&self) -> usize {
         self.from.layout().page_bytes() * self.from.pages() as usize
     }
 
-    /// One thread copies block by block.
-    pub fn memcpy(&self) -> Duration {
+    /// Copies block by block, on one thread.
+    pub(crate) fn memcpy(&self) -> Duration {
         let started = Instant::now();
         for (from, to) in blocks(&self.from).zip(blocks(&self.to)) {
             // SAFETY: blocks of two different pools, which no hand-off uses now.
@@ -54,8 +54,8 @@ impl HandOffs {
         started.elapsed()
     }
 
-    /// From one thread to another, block by block, without a look at what arrives.
-    pub fn loopback(&self) -> Result<Duration, FabricError> {
+    /// Sends block by block from one thread to another over tcp, without checking what arrives.
+    pub(crate) fn loopback(&self) -> Result<Duration, FabricError> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
         let address = listener.local_addr().map_err(FabricError::Connect)?;
         let (source, block) = (Arc::clone(&self.from), block_bytes(&self.from));
@@ -78,8 +78,8 @@ impl HandOffs {
         Ok(time)
     }
 
-    /// Checksummed, offered, copied and verified.
-    pub fn over(&self, transport: Transport) -> Result<Duration, FabricError> {
+    /// Hands all pages off: they are checksummed, offered, copied and verified.
+    pub(crate) fn over(&self, transport: Transport) -> Result<Duration, FabricError> {
         match transport {
             Transport::Shm => self.shm.hand_off(&self.from),
             Transport::Tcp => self.tcp.hand_off(&self.from),

@@ -1,7 +1,7 @@
 //! Speed of a model on this machine, as shares of what the machine could do at the same moment:
 //!
 //! ```text
-//! cargo run --release -p baton-cpu --example measure -- [MODEL] [THREADS] [ROUNDS] [TP] [plain|compact|float|integer]…
+//! cargo run --release -p baton-bench --example measure -- [MODEL] [THREADS] [ROUNDS] [TP] [plain|compact|float|integer]…
 //! ```
 //!
 //! Everything is measured once per round, rounds follow each other, and medians and ranges over the rounds are printed: on
@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use baton_cpu::measure::{StepLimits, StepTime, Steps};
-use baton_cpu::{Ceilings, Products, WeightForm};
+use baton_bench::measure::{Ceilings, StepLimits, StepTime, Steps};
+use baton_cpu::{Products, WeightForm};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
 
 const PREFILL_TOKENS: usize = 512;

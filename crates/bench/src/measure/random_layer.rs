@@ -1,9 +1,7 @@
-//! One layer with the shape of a known model and random weights: what kernels cost does not depend on what they multiply.
+//! One layer with the shape of a known model and random weights: what kernels cost does not depend on the values they multiply.
 
+use baton_cpu::Weights;
 use baton_model::{DecoderSpec, Dtype, LayerPart, Part, RopeScaling, RopeSpec, TensorView};
-use half::bf16;
-
-use crate::weights::Weights;
 
 pub(super) struct RandomLayer {
     pub(super) spec: DecoderSpec,
@@ -63,7 +61,9 @@ fn noise(values: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let random = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bf16::from_f32(((state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0) / 32.0).to_le_bytes()
+        let value = ((state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0) / 32.0;
+        // A bf16 is the upper half of an f32.
+        ((value.to_bits() >> 16) as u16).to_le_bytes()
     };
     std::iter::repeat_with(random).take(values).flatten().collect()
 }
