@@ -1,4 +1,4 @@
-//! What an engine process says on its standard output, one JSON object per line.
+//! Announcements that an engine process writes to its standard output, one JSON object per line.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_what_engines_say() {
+    fn announcements_are_lines_of_json() {
         let cases = [
             (
                 r#"{"progress":0.5,"phase":"packing weights"}"#,

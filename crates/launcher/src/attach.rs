@@ -1,4 +1,4 @@
-//! Engines that somebody else runs: asked who they are, and connected to.
+//! Connecting to engines that run already, started by somebody else.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::error::LaunchError;
 use crate::launch::{LaunchPlan, Origin};
 use crate::screen::Screen;
 
-/// A host that does not answer at all, or a resolver.
+/// Bounds one attempt, whether the host or the name resolver does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
-/// For the others, when one has answered and they may be missing.
+/// How long to wait for the other engines once one has answered, where engines may be missing.
 const LAST_CALL: Duration = Duration::from_secs(2);
 
-/// Asks the engines of a plan that are not ours who they are, all at once, before anything is started.
+/// Connects to all attached engines of a plan at once, before anything is started, and returns what each reports about itself.
 pub async fn ask(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, EngineInfo)>, LaunchError> {
     let mut asking = JoinSet::new();
     for engine in &plan.engines {
@@ -52,7 +52,7 @@ pub async fn ask(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, Engi
     }
 }
 
-/// An engine at another place, and how to get in.
+/// An engine that runs already: its address and the secret it expects.
 pub(crate) struct Attachment<'a> {
     pub(crate) name: &'a str,
     pub(crate) endpoint: &'a Endpoint,
@@ -60,8 +60,7 @@ pub(crate) struct Attachment<'a> {
 }
 
 impl Attachment<'_> {
-    /// Tries at least once, then again and again as long as `patience` lasts and it may help: the engine may still be
-    /// loading.
+    /// Tries at least once; an engine that cannot be reached may still be loading, so it tries again until `patience` has passed.
     pub(crate) async fn connect(&self, patience: Duration, screen: &Screen) -> Result<SessionClient, LaunchError> {
         let deadline = Instant::now() + patience;
         loop {

@@ -1,12 +1,13 @@
-//! How long to wait before a crashed engine is started again, or a lost one looked for. Pure: time comes from outside.
+//! The delay before a crashed engine is started again, or a lost one is connected to again. Pure: time comes from outside.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
-/// A start costs the machine something; a look does not, and whoever restarts an engine by hand waits for it.
+/// Starting a process that crashes again costs the machine something.
 const LONGEST_BEFORE_START: Duration = Duration::from_secs(30);
-const LONGEST_BEFORE_LOOK: Duration = Duration::from_secs(2);
-/// An engine that has lived this long did not die of its start.
+/// Connecting costs nothing, and a person who restarts an engine by hand waits for it.
+const LONGEST_BEFORE_CONNECT: Duration = Duration::from_secs(2);
+/// An engine that ran this long did not crash because of its start: the delays begin anew.
 const HEALTHY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Backoff {
@@ -19,8 +20,8 @@ impl Backoff {
         Self { longest: LONGEST_BEFORE_START, crashes_in_a_row: 0 }
     }
 
-    pub(crate) fn before_looking() -> Self {
-        Self { longest: LONGEST_BEFORE_LOOK, crashes_in_a_row: 0 }
+    pub(crate) fn before_connecting() -> Self {
+        Self { longest: LONGEST_BEFORE_CONNECT, crashes_in_a_row: 0 }
     }
 
     pub(crate) fn after_living(&mut self, lived: Duration) -> Duration {

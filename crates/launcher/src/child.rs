@@ -1,4 +1,4 @@
-//! One engine process: what it announces, what it logs, and its end.
+//! One engine process: its announcements, its log, and its exit.
 
 use std::ffi::OsString;
 use std::io;
@@ -28,7 +28,7 @@ const API_KEY: &str = "BATON_API_KEY";
 /// Dropping it kills the process.
 pub(crate) struct EngineChild {
     process: Child,
-    /// Its end tells the child to leave.
+    /// The child exits when this pipe is closed.
     stdin: Option<ChildStdin>,
     announcements: mpsc::Receiver<Announcement>,
     log: JoinHandle<()>,
@@ -53,7 +53,8 @@ impl EngineChild {
         Ok(Self { process, stdin, announcements, log, tail })
     }
 
-    /// `None` once it has closed its standard output, which it does by dying. Nothing counts after its address.
+    /// The next announcement; the address is the last one that is returned. `None` when the process has exited, which closes its
+    /// standard output.
     pub(crate) async fn announcement(&mut self) -> Option<Announcement> {
         let announcement = self.announcements.recv().await;
         if let Some(Announcement::Listening { .. }) = announcement {
@@ -66,7 +67,7 @@ impl EngineChild {
         self.process.wait().await
     }
 
-    /// Kills it if need be; all it has logged is in the tail then.
+    /// Asks the process to exit, and kills it if it takes too long. The log tail is complete when this returns.
     pub(crate) async fn end(&mut self) -> io::Result<ExitStatus> {
         self.stdin = None;
         let status = match timeout(STOP_TIMEOUT, self.process.wait()).await {
@@ -76,12 +77,12 @@ impl EngineChild {
                 self.process.wait().await
             }
         };
-        // Ends with the pipe, unless something the engine started holds that open.
+        // The log ends when the pipe is closed, unless a process that the engine started holds it open.
         let _ = timeout(STOP_TIMEOUT, &mut self.log).await;
         status
     }
 
-    /// Without asking: it may be stopped, and hear nothing.
+    /// Kills the process without asking it to exit: it may be suspended, and would not react.
     pub(crate) async fn kill(&mut self) -> io::Result<()> {
         self.process.kill().await?;
         let _ = timeout(STOP_TIMEOUT, &mut self.log).await;
@@ -97,9 +98,9 @@ async fn read_announcements(stdout: impl AsyncRead + Unpin, announced: mpsc::Sen
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match Announcement::parse(&line) {
-            // After the address nobody reads them; the pipe must be emptied all the same.
+            // Nobody receives what comes after the address, but a full pipe would block the engine.
             Some(announcement) => drop(announced.send(announcement).await),
-            None => tracing::warn!(line, "an engine said something that is not an announcement"),
+            None => tracing::warn!(line, "an engine wrote a line that is not an announcement"),
         }
     }
 }

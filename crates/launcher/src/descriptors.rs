@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// For the listener, the runtime, files of the model, and whatever libraries open for a moment.
+/// Kept for the listener, the runtime, files of the model, and what libraries open for a moment.
 const OWN: usize = 64;
-/// For one engine's session, its pipes and the process itself, twice: while it is replaced, the old ones may still be open.
+/// Kept for one engine's session, its pipes and the process itself, twice: the old ones may still be open while it is replaced.
 const PER_ENGINE: usize = 16;
 
 /// Allows this process, and those that it starts, as many descriptors as the system lets it have: the soft limit is 1024 on
@@ -29,7 +29,7 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
 /// so that engines can be replaced however many clients there are.
 pub fn connections_within(descriptors: usize, engines: usize) -> usize {
     let reserve = OWN + engines * PER_ENGINE;
-    // Less than a quarter would be no server.
+    // A server that takes fewer connections than this would be of no use.
     descriptors.saturating_sub(reserve).max(descriptors / 4)
 }
 

@@ -1,4 +1,4 @@
-//! Where something listens, as people write it: a host by name or address, and a port.
+//! Addresses as users write them: a host by name or IP address, and a port.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// A name or an address, without scheme or port.
+/// A host name or an IP address, without scheme or port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Host(String);
@@ -27,20 +27,20 @@ impl Host {
         &self.0
     }
 
-    /// Asks the resolver, which may take its time.
+    /// Resolves the name, which may block for seconds.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         Ok((self.name(), 0).to_socket_addrs()?.map(|address| address.ip()).collect())
     }
 }
 
 impl Endpoint {
-    /// Asks the resolver without blocking the caller's thread.
+    /// Resolves the name without blocking the caller's thread.
     pub(crate) async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         Ok(tokio::net::lookup_host((self.host.name(), self.port)).await?.collect())
     }
 }
 
-/// Only an address of this machine can be bound.
+/// Tries to bind the address, which works only for addresses of this machine.
 pub fn is_on_this_machine(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
@@ -77,7 +77,7 @@ impl FromStr for Endpoint {
         let wrong = || format!("{text:?} is not an endpoint; write it like http://10.0.0.2:9001 or 10.0.0.2:9001");
         let place = text.strip_prefix("http://").unwrap_or(text);
         let (host, port) = place.strip_suffix('/').unwrap_or(place).rsplit_once(':').ok_or_else(wrong)?;
-        // Without brackets nobody can tell where such an address ends.
+        // Without brackets the port cannot be told from the last group of an IPv6 address.
         if host.contains(':') && !host.starts_with('[') {
             return Err(wrong());
         }

@@ -1,4 +1,4 @@
-//! Why engines could not be brought up. The launch stops; nothing is tried again.
+//! Errors of a launch. The first one ends the launch; nothing is tried again.
 
 use std::io;
 use std::process::ExitStatus;
@@ -23,7 +23,7 @@ pub enum LaunchError {
     Probe { name: String, source: ServeError, tail: Tail },
     #[error("engine {name} at {endpoint} cannot be reached: {source}")]
     Unreachable { name: String, endpoint: Endpoint, source: SessionError },
-    /// It is there, but will not have us, or is no engine.
+    /// Something listens there, but refuses the session or is not an engine.
     #[error("engine {name} at {endpoint}: {source}")]
     TurnedAway { name: String, endpoint: Endpoint, source: SessionError },
     #[error("engine {name} has {what} {theirs:?}, {whose} {ours:?}")]
@@ -31,7 +31,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The engine says that its arguments or model files are at fault, not itself; or it is not the engine that was meant.
+    /// Whether the user can mend it: the engine reports that its arguments or model files are wrong, or another engine was meant.
     pub fn is_users_fault(&self) -> bool {
         match self {
             Self::Died { status, .. } => status.code() == Some(2),
@@ -41,7 +41,7 @@ impl LaunchError {
     }
 }
 
-/// The last lines of an engine's log, as the end of a message. `None`: it logs elsewhere.
+/// The last lines of an engine's log, at the end of a message. `None` for an engine whose log is elsewhere.
 #[derive(Debug)]
 pub struct Tail(pub(crate) Option<Vec<String>>);
 

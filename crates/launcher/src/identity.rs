@@ -1,4 +1,4 @@
-//! What all engines of a deployment must agree on, so that a request can go on wherever it goes.
+//! The model and numerics that all engines of a deployment must share, so that a request can continue on any of them.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use baton_core::EngineInfo;
 
 use crate::error::LaunchError;
 
-/// The model is said beforehand; numerics are those of the first engine that is there.
+/// The model is configured; numerics are those of the first engine that is ready.
 pub struct Identity {
     model: String,
     first: OnceLock<First>,

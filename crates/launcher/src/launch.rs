@@ -1,4 +1,4 @@
-//! All engines of a deployment: started and connected to together, ready together, stopped together.
+//! Launches all engines of a deployment together, and stops them together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use crate::start::{EngineSeat, RunningEngine};
 use crate::supervise::supervise;
 
 pub struct LaunchPlan {
-    /// The executable of engines that are spawned, usually this one.
+    /// The executable of spawned engines, usually this one.
     pub program: PathBuf,
     pub engines: Vec<EnginePlan>,
     pub secret: Secret,
-    /// Longest a loading engine may be silent.
+    /// The longest time between two announcements of an engine that loads.
     pub silence: Duration,
-    /// Longest an engine that is not ours is looked for.
+    /// How long to try to connect to an attached engine.
     pub patience: Duration,
     /// An engine that shows no sign of life for this long gets no more requests; one that we started and that shows none for
     /// twice as long is killed, and started again.
     pub hang_timeout: Duration,
-    /// Engines that cannot be reached may come later, as long as one is there.
+    /// Whether attached engines that cannot be reached may join later, as long as one is ready.
     pub may_be_missing: bool,
 }
 
@@ -43,14 +43,14 @@ pub struct EnginePlan {
 
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// A child process with these arguments.
+    /// Started as a child process with these arguments.
     Spawned(Vec<OsString>),
-    /// Runs already, whoever started it.
+    /// Runs already, started by somebody else.
     Attached(Endpoint),
 }
 
 impl LaunchPlan {
-    /// The fleet that these engines will be.
+    /// The router's fleet with a place for each of these engines.
     pub fn fleet(&self) -> Fleet {
         Fleet::new(self.engines.iter().map(|engine| (engine.name.clone(), engine.role)))
     }
@@ -60,16 +60,15 @@ impl LaunchPlan {
     }
 }
 
-/// Engines that run and are kept running, or connected to. Dropping it kills those that were spawned.
+/// Engines under supervision. Dropping it kills those that were spawned.
 pub struct Deployment {
     supervisors: JoinSet<()>,
-    /// Ends with the deployment only.
+    /// Runs until the deployment is dropped.
     _monitor: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
-/// Starts and attaches all engines at once and returns when every one has generated a token, or when the first has failed:
-/// those that were spawned are killed then.
+/// Starts and attaches all engines at once. Returns when each has generated a token; when one fails, the spawned ones are killed.
 pub async fn launch(
     plan: LaunchPlan,
     identity: Identity,
@@ -79,7 +78,7 @@ pub async fn launch(
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
     let monitor = HeartbeatMonitor::new(Arc::clone(&fleet), plan.hang_timeout);
     let (plan, identity) = (Arc::new(plan), Arc::new(identity));
-    // Who was asked and did not answer has been waited for.
+    // `ask` has already waited for engines that may be missing.
     let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
     let mut starting = JoinSet::new();
     for id in fleet.ids() {
@@ -119,13 +118,13 @@ pub async fn launch(
 }
 
 impl Deployment {
-    /// Ends all spawned engines, politely first.
+    /// Asks all spawned engines to exit, and kills those that do not.
     pub async fn stop(&mut self) {
         self.stop.send_replace(true);
         while self.supervisors.join_next().await.is_some() {}
     }
 
-    /// Ends all spawned engines at once.
+    /// Kills all spawned engines.
     pub async fn kill(mut self) {
         self.supervisors.shutdown().await;
     }

@@ -1,5 +1,5 @@
-//! Engines as child processes, and engines that somebody else runs. A list of them arrives from the command line; live
-//! engines leave into the router's fleet, and stay there through crashes until the deployment is stopped.
+//! Engines as child processes, and engines that run already. A list of them arrives from the command line; engines that are ready
+//! go to the router's fleet, and are restarted or connected to again until the deployment is stopped.
 //!
 //! ```text
 //!   launch ─┬▶ Spawner ─▶ EngineChild ── announces progress, then its address ─┬▶ connect ─▶ probe ─▶ Fleet

@@ -1,4 +1,4 @@
-//! The last lines of an engine's log, for the moment it dies.
+//! The last lines of an engine's log, shown when it crashes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
-//! The child's half of not outliving its parent.
+//! How a child process notices that its parent has exited.
 
 use std::io::{self, Read};
 use std::thread;
 
-/// Ends this process as soon as its standard input does: the launcher holds the other end of that pipe and never writes.
+/// Exits when standard input is closed: the launcher holds the other end of that pipe and never writes to it.
 pub fn exit_with_parent() -> io::Result<()> {
     thread::Builder::new().name("parent-watch".into()).spawn(|| {
         let mut stdin = io::stdin().lock();

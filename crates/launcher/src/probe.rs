@@ -1,4 +1,4 @@
-//! Readiness is a real token: whatever an engine says about itself, this shows that it can serve.
+//! The readiness probe: an engine is ready when it has generated one token.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use baton_core::{Attempt, EngineEvent, GenerateRequest, Limits, RequestId, Sampl
 use baton_protocol::Engine;
 use tokio::time::timeout;
 
-/// One token takes far less; a first step may have to touch all weights.
+/// Far more than one token takes, as the first step may have to read all weights from disk.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn probe(engine: &dyn Engine) -> Result<(), ServeError> {
     timeout(PROBE_TIMEOUT, one_token(engine))
         .await
-        .unwrap_or_else(|_| Err(ServeError::engine(format!("nothing came within {} s", PROBE_TIMEOUT.as_secs()))))
+        .unwrap_or_else(|_| Err(ServeError::engine(format!("no token within {} s", PROBE_TIMEOUT.as_secs()))))
 }
 
 async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
     let request = GenerateRequest {
-        // Dispatchers count from 1.
+        // Ids of clients' requests begin at 1.
         id: RequestId(0),
         attempt: Attempt(0),
         prompt: [TokenId(0)].into(),
@@ -34,7 +34,7 @@ async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
             Some(EngineEvent::Token(_)) => return Ok(()),
             Some(EngineEvent::Prompt(_) | EngineEvent::Reserved(_) | EngineEvent::Sent(_)) => {}
             Some(EngineEvent::Failed(failed)) => return Err(failed.error),
-            None => return Err(ServeError::engine("the engine vanished")),
+            None => return Err(ServeError::engine("the session was closed")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The launcher's corner of the terminal: engine logs scroll above, one progress line per loading engine stays below.
-//! Without a terminal each change of phase is a line of its own.
+//! Output on standard error: engine logs scroll above, one progress line per loading engine stays below. Without a terminal each
+//! change of phase is a line of its own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,12 +32,12 @@ impl Screen {
         Self(Arc::new(Mutex::new(State { out: Box::new(out), redraws, loading: BTreeMap::new(), lines_drawn: 0 })))
     }
 
-    /// A line of an engine's log.
+    /// Prints a line of an engine's log.
     pub fn log(&self, engine: &str, line: &str) {
         self.update(|state| state.write(format!("{engine} | {line}\n")));
     }
 
-    /// Whole lines of anyone else.
+    /// Prints whole lines that belong to no engine.
     pub fn print(&self, lines: &str) {
         self.update(|state| state.write(lines.to_owned()));
     }
@@ -53,7 +53,7 @@ impl Screen {
         });
     }
 
-    /// The engine no longer loads: it is ready or gone.
+    /// Removes the progress line of an engine that is ready or has exited.
     pub fn progress_done(&self, engine: &str) {
         self.update(|state| drop(state.loading.remove(engine)));
     }
@@ -90,7 +90,7 @@ impl State {
         self.lines_drawn = self.loading.len();
     }
 
-    /// A terminal that has gone away is no reason to stop serving.
+    /// Ignores errors: a closed terminal is no reason to stop serving.
     fn write(&mut self, text: String) {
         let _ = self.out.write_all(text.as_bytes());
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first one drains, the second one stops at once.
+//! Ctrl-C and SIGTERM: the first signal begins to drain, the second one stops at once.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Serving,
-    /// Nothing new is accepted; what runs may finish.
+    /// No new requests are accepted; running ones may finish.
     Draining,
-    /// Nothing is waited for.
+    /// Running requests are cut off.
     Stopping,
 }
 
@@ -36,7 +36,7 @@ impl Shutdown {
         Ok(Self(watched))
     }
 
-    /// Waits until that stage, or a later one.
+    /// Waits for that stage or a later one.
     pub async fn reached(&self, stage: Stage) {
         if self.0.clone().wait_for(|now| *now >= stage).await.is_err() {
             // No more signals are watched and the stage was not reached: it never will be.

@@ -1,5 +1,5 @@
-//! The one thread that children come from. The kernel's parent-death signal follows the *thread* that spawned a child, so
-//! that thread must live as long as this process does.
+//! The thread that spawns child processes. The kernel's parent-death signal follows the *thread* that spawned a child, so that
+//! thread must live as long as this process.
 
 use std::io;
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ impl Spawner {
         thread::Builder::new().name("spawner".into()).spawn(move || {
             let _runtime = runtime.enter();
             for Order { mut command, child } in received {
-                // Whoever ordered it may be gone: then the child is dropped, and killed by that.
+                // If the receiver was dropped, so is the child, which kills it.
                 let _ = child.send(die_with_parent(&mut command).spawn());
             }
         })?;
@@ -41,7 +41,8 @@ impl Spawner {
     }
 }
 
-/// Killed with its parent, dropped or dead; out of its process group, so that Ctrl-C reaches the parent alone.
+/// The child is killed when its handle is dropped or its parent dies. It has a process group of its own, so that Ctrl-C reaches the
+/// parent alone.
 #[allow(unsafe_code, reason = "the parent-death signal can only be set between fork and exec")]
 fn die_with_parent(command: &mut Command) -> &mut Command {
     let parent = std::process::id();

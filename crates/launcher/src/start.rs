@@ -1,4 +1,4 @@
-//! From a plan to an engine that has generated its first token.
+//! Starts or attaches one engine and waits until it is ready.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::probe::probe;
 use crate::screen::Screen;
 use crate::spawner::Spawner;
 
-/// Everything about one engine that stays the same over restarts.
+/// What stays the same over all restarts of an engine.
 pub(crate) struct EngineSeat {
     pub(crate) id: EngineId,
     pub(crate) plan: Arc<LaunchPlan>,
@@ -32,7 +32,7 @@ pub(crate) struct EngineSeat {
 }
 
 pub(crate) struct RunningEngine {
-    /// `None`: somebody else's.
+    /// `None` for an attached engine.
     pub(crate) child: Option<EngineChild>,
     pub(crate) session: Arc<SessionClient>,
 }
@@ -46,7 +46,7 @@ impl EngineSeat {
         &self.engine().name
     }
 
-    /// `patience`: for engines that are not ours.
+    /// `patience` is how long to try to connect to an attached engine.
     pub(crate) async fn start(&self, patience: Duration) -> Result<RunningEngine, LaunchError> {
         let engine = match &self.engine().origin {
             Origin::Spawned(args) => self.spawn(args).await?,
@@ -60,7 +60,7 @@ impl EngineSeat {
         let engine = Attachment { name: self.name(), endpoint, secret: &self.plan.secret };
         let session = engine.connect(patience, &self.screen).await?;
         match probe(&session).await {
-            // Busy with what other routers asked of it.
+            // Full with requests of other routers, so it works.
             Err(error) if error.fault == Fault::Capacity => {}
             Err(source) => return Err(LaunchError::Probe { name: self.name().into(), source, tail: Tail(None) }),
             Ok(()) => {}
@@ -100,7 +100,7 @@ impl EngineSeat {
         }
     }
 
-    /// An engine that is dead by now died of something its log knows better.
+    /// Makes the error of a failed start. If the process has exited by itself, its status and log say more than the failure seen here.
     async fn explain(&self, failure: Failure, mut child: EngineChild) -> LaunchError {
         let name = self.name().to_owned();
         let died_alone = matches!(failure, Failure::Died)

@@ -1,4 +1,4 @@
-//! One engine's life after the launch: alive, gone, back again, until the deployment stops.
+//! Supervision of one engine: restarts it, or connects to it again, until the deployment stops.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::error::LaunchError;
 use crate::launch::Origin;
 use crate::start::{EngineSeat, RunningEngine};
 
-/// A process may live on a moment after its session has ended: that is how its exit status is learnt.
+/// How long to wait for a process to exit by itself after its session has ended, to learn its exit status.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// Returns when `stop` turns true; an engine of ours has ended then.
+/// Returns when `stop` turns true; a spawned engine has exited then.
 pub(crate) async fn supervise(seat: EngineSeat, mut engine: Option<RunningEngine>, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         biased;
-        // A stop whose sender is gone is a stop.
+        // A dropped sender counts as a stop.
         _ = stop.wait_for(|stop| *stop) => {}
         () = keep_running(&seat, &mut engine) => {}
     }
@@ -34,20 +34,20 @@ pub(crate) async fn supervise(seat: EngineSeat, mut engine: Option<RunningEngine
 async fn keep_running(seat: &EngineSeat, engine: &mut Option<RunningEngine>) {
     let (mut backoff, again) = match seat.engine().origin {
         Origin::Spawned(_) => (Backoff::before_starting(), "restarting"),
-        Origin::Attached(_) => (Backoff::before_looking(), "connecting again"),
+        Origin::Attached(_) => (Backoff::before_connecting(), "connecting again"),
     };
-    let mut told = None;
+    let mut last_error = None;
     loop {
-        let born = Instant::now();
+        let started = Instant::now();
         if let Some(running) = engine {
-            let how = gone(seat, running).await;
-            told = None;
+            let how = ended(seat, running).await;
+            last_error = None;
             seat.screen.log(seat.name(), &format!("engine {how}"));
         }
         seat.fleet.engine_down(seat.id);
         *engine = None;
-        let delay = backoff.after_living(born.elapsed());
-        if told.is_none() {
+        let delay = backoff.after_living(started.elapsed());
+        if last_error.is_none() {
             seat.screen.log(seat.name(), &format!("{again} in {:.1} s", delay.as_secs_f32()));
         }
         sleep(delay).await;
@@ -58,12 +58,12 @@ async fn keep_running(seat: &EngineSeat, engine: &mut Option<RunningEngine>) {
                 *engine = Some(running);
             }
             Err(error) => {
-                // The same again and again would only hide the rest of the log.
+                // The same error again and again would hide the rest of the log.
                 let error = error.to_string();
-                if told.as_ref() != Some(&error) {
+                if last_error.as_ref() != Some(&error) {
                     seat.screen.log(seat.name(), &error);
                 }
-                told = Some(error);
+                last_error = Some(error);
             }
         }
     }
@@ -79,10 +79,10 @@ async fn restart(seat: &EngineSeat) -> Result<RunningEngine, LaunchError> {
     Ok(engine)
 }
 
-/// Waits for the engine's end and says how it came.
-async fn gone(seat: &EngineSeat, engine: &mut RunningEngine) -> String {
+/// Waits until the engine is lost, and returns how it ended.
+async fn ended(seat: &EngineSeat, engine: &mut RunningEngine) -> String {
     match &mut engine.child {
-        Some(child) => died(seat, child, &engine.session).await,
+        Some(child) => child_ended(seat, child, &engine.session).await,
         None => {
             engine.session.closed().await;
             "closed its session".into()
@@ -90,8 +90,8 @@ async fn gone(seat: &EngineSeat, engine: &mut RunningEngine) -> String {
     }
 }
 
-/// One that breaks its session but lives on is ended, and so is one that shows no sign of life.
-async fn died(seat: &EngineSeat, child: &mut EngineChild, session: &SessionClient) -> String {
+/// Also ends a process that has closed its session but still runs, and kills one that shows no sign of life.
+async fn child_ended(seat: &EngineSeat, child: &mut EngineChild, session: &SessionClient) -> String {
     tokio::select! {
         biased;
         _ = child.exited() => {}

@@ -1,4 +1,4 @@
-//! Engines that do not come up, as real processes.
+//! Engines that fail to start, as real processes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use baton_launcher::{EnginePlan, Identity, LaunchError, LaunchPlan, Origin, Scre
 use baton_protocol::Secret;
 use baton_router::Role;
 
-/// How long whatever has to happen may take on a busy machine.
+/// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Engines that are shell scripts.
@@ -62,12 +62,12 @@ async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
         let silence = Duration::from_secs(1);
         let error = failed(LaunchPlan { silence, ..plan("/bin/sh", vec![spawned(0, script)]) }).await;
         assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
-        // A busy machine may be silent for a second before that.
+        // On a busy machine the first second may pass without progress; then another try counts.
         if launched.elapsed() > Duration::from_millis(3800) {
             return;
         }
     }
-    panic!("progress was not heard");
+    panic!("progress did not count");
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_program_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn an_engine_elsewhere_is_looked_for_and_then_named() {
-    // Closed again at once: nobody listens there.
+    // The listener is dropped at once, so nothing listens there.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoint = nobody.to_string().parse().unwrap();
     let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Attached(endpoint) };
