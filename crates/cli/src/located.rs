@@ -1,6 +1,6 @@
 //! What a person calls a model, found: bundled with the binary, at a path, or pulled earlier.
 
-use baton_hub::{Cache, Wanted, known_models};
+use baton_hub::{Cache, ModelRef, known_models};
 use baton_model::{Model, ModelError, ModelFiles, ModelSource};
 
 use crate::failure::Failure;
@@ -15,19 +15,19 @@ pub(crate) struct Located {
 impl Located {
     /// A name of the hub wins over a directory of the same name, as a bundled one does; `./name` means the directory.
     pub(crate) fn find(typed: &str) -> Result<Self, Failure> {
-        let Some(wanted) = Wanted::parse(typed).map_err(Failure::user)? else {
+        let Some(model) = ModelRef::parse(typed).map_err(Failure::user)? else {
             return match ModelSource::resolve(typed) {
                 Ok(source) => Ok(Self { source, name: None }),
                 Err(error @ ModelError::NotFound { .. }) => Err(Failure::user(error).hint(pullable())),
                 Err(error) => Err(Failure::user(error)),
             };
         };
-        let Some(path) = Cache::from_env().map_err(Failure::user)?.find(&wanted) else {
-            let failure = Failure::user(format!("{wanted} is not on this machine"));
-            return Err(failure.hint(format!("baton pull {wanted}")));
+        let Some(path) = Cache::from_env().map_err(Failure::user)?.find(&model) else {
+            let failure = Failure::user(format!("{model} is not on this machine"));
+            return Err(failure.hint(format!("baton pull {model}")));
         };
         let source = ModelSource::resolve(&path.to_string_lossy()).map_err(Failure::user)?;
-        Ok(Self { source, name: Some(wanted.model_name().to_owned()) })
+        Ok(Self { source, name: Some(model.model_name().to_owned()) })
     }
 
     pub(crate) fn files(&self) -> Result<ModelFiles, Failure> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use baton_hub::{Cache, HubError, Progress, Wanted, pull};
+use baton_hub::{Cache, HubError, ModelRef, PullEvent, pull};
 use baton_launcher::Screen;
 use clap::Args;
 
@@ -17,7 +17,7 @@ pub(crate) struct PullArgs {
 }
 
 pub(crate) fn run(args: &PullArgs, screen: &Screen) -> Result<(), Failure> {
-    let Some(wanted) = Wanted::parse(&args.model).map_err(failure)? else {
+    let Some(model) = ModelRef::parse(&args.model).map_err(failure)? else {
         let name = Located::find(&args.model)?.files()?.name().to_owned();
         println!("{name} is on this machine already; baton serve {}", args.model);
         return Ok(());
@@ -25,8 +25,8 @@ pub(crate) fn run(args: &PullArgs, screen: &Screen) -> Result<(), Failure> {
     let cache = Cache::from_env().map_err(failure)?;
     let begin = Instant::now();
     let mut current = String::new();
-    let pulled = pull(&wanted, &cache, &mut |progress| match progress {
-        Progress::File { name, bytes, of_bytes } => {
+    let pulled = pull(&model, &cache, &mut |event| match event {
+        PullEvent::File { name, bytes, of_bytes } => {
             if current != name {
                 screen.progress_done(&current);
                 name.clone_into(&mut current);
@@ -34,15 +34,15 @@ pub(crate) fn run(args: &PullArgs, screen: &Screen) -> Result<(), Failure> {
             let fraction = if of_bytes == 0 { 1.0 } else { bytes as f64 / of_bytes as f64 };
             screen.progress(name, fraction as f32, &format!("of {}", ByteSize(of_bytes)));
         }
-        Progress::Package { name, problem } => {
+        PullEvent::Package { name, problem } => {
             screen.print(&format!("{problem}\ntaking the Python package {name} instead\n"));
         }
     });
     screen.progress_done(&current);
     let pulled = pulled.map_err(failure)?;
-    println!("{wanted}: {} in {:.1} s", ByteSize(pulled.bytes), begin.elapsed().as_secs_f64());
+    println!("{model}: {} in {:.1} s", ByteSize(pulled.bytes), begin.elapsed().as_secs_f64());
     println!("{}", pulled.path.display());
-    println!("baton serve {wanted}");
+    println!("baton serve {model}");
     Ok(())
 }
 

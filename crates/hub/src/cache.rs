@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use crate::HubError;
 use crate::known::Package;
+use crate::model_ref::{ModelRef, RepoName};
 use crate::selection::is_weights;
-use crate::wanted::{RepoName, Wanted};
 
 #[derive(Clone, Debug)]
 pub struct Cache(PathBuf);
 
 impl Cache {
-    /// Where Hugging Face's own programs look, by the same variables.
+    /// The folder that Hugging Face's own programs use, found by the same environment variables.
     pub fn from_env() -> Result<Self, HubError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let hub = variable("HF_HUB_CACHE")
@@ -32,12 +32,12 @@ impl Cache {
     }
 
     /// The model's file or directory, if it was pulled.
-    pub fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
-        let (repo, file) = wanted.parts();
+    pub fn find(&self, model: &ModelRef) -> Option<PathBuf> {
+        let (repo, file) = model.parts();
         let pulled = self.repo(&repo).model(file);
-        let package = match wanted {
-            Wanted::Known(model) => model.package.as_ref(),
-            Wanted::Hub { .. } => None,
+        let package = match model {
+            ModelRef::Known(model) => model.package.as_ref(),
+            ModelRef::Hub { .. } => None,
         };
         pulled.or_else(|| self.repo(&package?.repo()).model(file))
     }
@@ -48,13 +48,13 @@ impl Cache {
 }
 
 impl Package {
-    /// Where a package's file is kept: no organisation of the hub has a dot in its name.
+    /// The folder for a package's file. Organisations of the hub have no dot in their names, so this is nobody else's.
     pub(crate) fn repo(&self) -> RepoName {
         RepoName(format!("python.package/{}", self.name))
     }
 }
 
-/// One repository's folder.
+/// The folder of one repository.
 pub(crate) struct RepoCache(PathBuf);
 
 impl RepoCache {
@@ -71,12 +71,12 @@ impl RepoCache {
         fs::create_dir_all(&blobs).map_err(HubError::disk(&blobs, 0))
     }
 
-    /// `file` of that commit is these bytes.
+    /// Makes `file` of that commit a link to the blob.
     pub(crate) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let link = self.snapshot(commit).join(file);
         let folder = link.parent().unwrap_or(&self.0);
         fs::create_dir_all(folder).map_err(HubError::disk(folder, 0))?;
-        // Up out of the file's folders, the commit's and snapshots/.
+        // The link leads out of the file's folders, the commit's and snapshots/.
         let up = "../".repeat(file.split('/').count() + 1);
         match fs::remove_file(&link) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(HubError::disk(&link, 0)(error)),
@@ -85,7 +85,7 @@ impl RepoCache {
         symlink(format!("{up}blobs/{etag}"), &link).map_err(HubError::disk(&link, 0))
     }
 
-    /// Last of all: a model counts as pulled once this says so.
+    /// Comes last: a model counts as pulled once this is set.
     pub(crate) fn set_main(&self, commit: &str) -> Result<(), HubError> {
         let refs = self.0.join("refs");
         fs::create_dir_all(&refs).map_err(HubError::disk(&refs, 0))?;
@@ -94,8 +94,8 @@ impl RepoCache {
         fs::rename(&next, &main).map_err(HubError::disk(&main, 0))
     }
 
-    /// The file, or without one the snapshot's only .gguf, or the snapshot with its config.json and weights.
-    /// Of the newest commit, or of whichever has it.
+    /// The path of `file`; without one, that of the only .gguf or of a snapshot with config.json and weights. The newest commit comes
+    /// first, then any other.
     pub(crate) fn model(&self, file: Option<&str>) -> Option<PathBuf> {
         let main = fs::read_to_string(self.0.join("refs/main")).ok()?;
         let others = fs::read_dir(self.0.join("snapshots")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -118,7 +118,7 @@ fn model_in(snapshot: PathBuf, file: Option<&str>) -> Option<PathBuf> {
     }
 }
 
-/// Those whose bytes are there.
+/// Files whose links lead to complete blobs.
 fn complete_files(snapshot: &Path) -> Vec<String> {
     let entries = fs::read_dir(snapshot).into_iter().flatten().flatten();
     let complete = entries.filter(|entry| entry.path().is_file());

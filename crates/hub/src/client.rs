@@ -1,4 +1,4 @@
-//! The hub's HTTP API, as far as files need it.
+//! The part of the hub's HTTP API that downloads need.
 
 use std::io::Read;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use ureq::http::{HeaderMap, Response};
 use ureq::tls::{RootCerts, TlsConfig};
 
 use crate::HubError;
-use crate::wanted::{RepoName, is_safe_path};
+use crate::model_ref::{RepoName, is_safe_path};
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// Without a byte; also of a transfer under way.
-const SILENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the next byte, also in the middle of a transfer.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_REDIRECTS: usize = 5;
 /// Listings of repositories are far smaller.
 const MAX_JSON_BYTES: u64 = 64 << 20;
 
-pub(crate) struct Client {
+pub(crate) struct HubClient {
     agent: Agent,
     pub(crate) endpoint: String,
     token: Option<String>,
 }
 
-/// What `main` is at this moment.
+/// The commit that `main` names, and its files.
 pub(crate) struct Revision {
     pub(crate) commit: String,
     pub(crate) files: Vec<String>,
@@ -34,29 +34,29 @@ pub(crate) struct RemoteFile {
     pub(crate) name: String,
     pub(crate) etag: String,
     pub(crate) len: u64,
-    /// At the hub: where that leads is signed, and soon over.
+    /// The hub's own URL; what it redirects to is signed and expires soon.
     url: String,
 }
 
 pub(crate) struct Transfer {
-    /// The byte of the file that comes first.
+    /// The offset in the file of the first byte.
     pub(crate) begin: u64,
     pub(crate) bytes: Box<dyn Read + Send>,
 }
 
-impl Client {
+impl HubClient {
     pub(crate) fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let tls = TlsConfig::builder().root_certs(authorities()).build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // By hand: where they lead says who may see the token.
+            // Redirects are followed here, so that the token goes to the hub alone.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(SILENCE))
-            .timeout_per_read(Some(SILENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(READ_TIMEOUT))
+            .timeout_per_read(Some(READ_TIMEOUT))
             .user_agent(concat!("baton/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls);
         Self {
@@ -68,7 +68,7 @@ impl Client {
 
     pub(crate) fn revision(&self, repo: &RepoName) -> Result<Revision, HubError> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct RevisionReply {
             sha: String,
             siblings: Vec<Sibling>,
         }
@@ -81,16 +81,16 @@ impl Client {
         self.check(&repo.to_string(), &response)?;
         let text = response.into_body().into_with_config().limit(MAX_JSON_BYTES).read_to_string();
         let text = text.map_err(|error| self.unreachable(&error))?;
-        let answer: Answer = serde_json::from_str(&text).map_err(|error| self.strange(error.to_string()))?;
+        let answer: RevisionReply = serde_json::from_str(&text).map_err(|error| self.unexpected(error.to_string()))?;
         if answer.sha.is_empty() || !answer.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(self.strange("a commit that is no hash".to_owned()));
+            return Err(self.unexpected("a commit that is not a hash".to_owned()));
         }
-        // A name that would lead out of the snapshot is nobody's model file.
+        // A name that would lead out of the snapshot is dropped.
         let files = answer.siblings.into_iter().map(|file| file.rfilename).filter(|file| is_safe_path(file)).collect();
         Ok(Revision { commit: answer.sha, files })
     }
 
-    /// Large files are promised by the hub and lie elsewhere; the promise is in the headers beside the redirect.
+    /// Etag and size of a file. Those of a large file, which lies elsewhere, are headers of the hub's redirect.
     pub(crate) fn file(&self, repo: &RepoName, commit: &str, name: &str) -> Result<RemoteFile, HubError> {
         let mut url = format!("{}/{repo}/resolve/{commit}/{name}", self.endpoint);
         for _ in 0..MAX_REDIRECTS {
@@ -106,17 +106,17 @@ impl Client {
             if location.is_none() {
                 self.check(&format!("{repo}:{name}"), &response)?;
             }
-            let promise = linked.or_else(|| header(headers, "etag").zip(header(headers, "content-length")));
-            let promise = promise.and_then(|(etag, len)| Some((plain_etag(etag)?, len.parse().ok()?)));
-            let Some((etag, len)) = promise else {
-                return Err(self.strange(format!("no etag and size for {name}")));
+            let etag_and_len = linked.or_else(|| header(headers, "etag").zip(header(headers, "content-length")));
+            let etag_and_len = etag_and_len.and_then(|(etag, len)| Some((plain_etag(etag)?, len.parse().ok()?)));
+            let Some((etag, len)) = etag_and_len else {
+                return Err(self.unexpected(format!("no etag and size for {name}")));
             };
             return Ok(RemoteFile { name: name.to_owned(), etag, len, url });
         }
-        Err(self.strange(format!("{name} is redirected more than {MAX_REDIRECTS} times")))
+        Err(self.unexpected(format!("{name} is redirected more than {MAX_REDIRECTS} times")))
     }
 
-    /// From `begin` on if the server can do that, from the start if not.
+    /// The file's bytes from `begin` on if the server supports ranges, else from the start.
     pub(crate) fn transfer(&self, file: &RemoteFile, begin: u64) -> Result<Transfer, HubError> {
         let mut url = file.url.clone();
         for _ in 0..MAX_REDIRECTS {
@@ -141,7 +141,7 @@ impl Client {
             let bytes = Box::new(response.into_body().into_reader());
             return Ok(Transfer { begin: if resumed { begin } else { 0 }, bytes });
         }
-        Err(self.strange(format!("{} is redirected more than {MAX_REDIRECTS} times", file.name)))
+        Err(self.unexpected(format!("{} is redirected more than {MAX_REDIRECTS} times", file.name)))
     }
 
     fn authorized<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
@@ -165,12 +165,12 @@ impl Client {
         HubError::Unreachable { endpoint: self.endpoint.clone(), problem: error.to_string() }
     }
 
-    fn strange(&self, problem: String) -> HubError {
-        HubError::Strange { endpoint: self.endpoint.clone(), problem }
+    fn unexpected(&self, problem: String) -> HubError {
+        HubError::Unexpected { endpoint: self.endpoint.clone(), problem }
     }
 }
 
-/// Whom this machine trusts; or, since small containers trust nobody and nobody said otherwise, whom browsers do.
+/// The machine's certificate authorities. Small containers have none; unless the environment names some, those of browsers are used.
 fn authorities() -> RootCerts {
     let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
     let none = !named && rustls_native_certs::load_native_certs().certs.is_empty();
@@ -181,7 +181,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// It becomes a file's name.
+/// An etag that is safe as a file's name.
 fn plain_etag(etag: &str) -> Option<String> {
     let etag = etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"');
     let plain = !etag.is_empty() && etag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

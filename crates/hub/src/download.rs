@@ -1,4 +1,4 @@
-//! One file into the cache: on from where an earlier attempt stopped, checked before it counts.
+//! Downloads one file into the cache. It resumes what an earlier attempt left, and is verified before it gets its final name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::HubError;
 use crate::cache::RepoCache;
-use crate::checksum::Checksum;
-use crate::client::{Client, RemoteFile};
+use crate::checksum::EtagHash;
+use crate::client::{HubClient, RemoteFile};
 
-/// In a row without a byte of progress.
+/// Attempts in a row without a byte of progress.
 const MAX_FAILURES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The bytes of `file` as a blob; `progress` is told how many there are.
+/// Puts the bytes of `file` into a blob. `progress` gets the number of bytes so far.
 pub(crate) fn download(
-    client: &Client,
+    client: &HubClient,
     cache: &RepoCache,
     file: &RemoteFile,
     progress: &mut dyn FnMut(u64),
@@ -29,9 +29,9 @@ pub(crate) fn download(
         return Ok(());
     }
     let path = cache.blob(&format!("{}.incomplete", file.etag));
-    let mut part = Part::open(&path, file)?;
+    let mut part = IncompleteFile::open(&path, file)?;
     progress(part.len);
-    // Whoever had the file before may have finished it.
+    // Another process that held the lock may have finished the download.
     if is_here() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(crate) fn download(
         let before = part.len;
         let problem = match part.receive(client, file, progress) {
             Ok(()) => continue,
-            Err(Stop::Here(error)) => return Err(error),
+            Err(Stop::GiveUp(error)) => return Err(error),
             Err(Stop::Retry(problem)) => problem,
         };
         failures = if part.len > before { 1 } else { failures + 1 };
@@ -54,28 +54,28 @@ pub(crate) fn download(
 }
 
 enum Stop {
-    /// The transfer broke off; what there is of it is kept.
+    /// The transfer broke off; the bytes so far are kept.
     Retry(String),
-    Here(HubError),
+    GiveUp(HubError),
 }
 
 /// An incomplete file that this process alone writes.
-struct Part<'a> {
+struct IncompleteFile<'a> {
     path: &'a Path,
     file: File,
     len: u64,
-    checksum: Option<Checksum>,
+    checksum: Option<EtagHash>,
 }
 
-impl<'a> Part<'a> {
-    /// With what an earlier attempt left, hashed.
+impl<'a> IncompleteFile<'a> {
+    /// Opens the file and hashes what an earlier attempt left in it.
     fn open(path: &'a Path, remote: &RemoteFile) -> Result<Self, HubError> {
         let disk = || HubError::disk(path, remote.len);
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.map_err(disk())?;
-        // Another pull of the same file goes first; then this one finds it done or takes over.
+        // Waits for another pull of the same file, which finishes it or leaves the rest.
         file.lock().map_err(disk())?;
-        let mut checksum = Checksum::of_etag(&remote.etag, remote.len);
+        let mut checksum = EtagHash::new(&remote.etag, remote.len);
         let mut len = 0;
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
@@ -94,16 +94,16 @@ impl<'a> Part<'a> {
         Ok(this)
     }
 
-    fn receive(&mut self, client: &Client, remote: &RemoteFile, progress: &mut dyn FnMut(u64)) -> Result<(), Stop> {
+    fn receive(&mut self, client: &HubClient, remote: &RemoteFile, progress: &mut dyn FnMut(u64)) -> Result<(), Stop> {
         let path = self.path;
         let disk = || HubError::disk(path, remote.len);
         let mut transfer = client.transfer(remote, self.len).map_err(|error| match error {
             HubError::Unreachable { problem, .. } => Stop::Retry(problem),
             HubError::Refused { status: status @ 500.., .. } => Stop::Retry(format!("status {status}")),
-            error => Stop::Here(error),
+            error => Stop::GiveUp(error),
         })?;
         if transfer.begin != self.len {
-            self.restart(remote).map_err(|error| Stop::Here(disk()(error)))?;
+            self.restart(remote).map_err(|error| Stop::GiveUp(disk()(error)))?;
         }
         let mut buffer = vec![0; BUFFER_BYTES];
         while self.len < remote.len {
@@ -112,7 +112,7 @@ impl<'a> Part<'a> {
                 Ok(read) => read.min((remote.len - self.len) as usize),
                 Err(error) => return Err(Stop::Retry(error.to_string())),
             };
-            self.file.write_all(&buffer[..read]).map_err(|error| Stop::Here(disk()(error)))?;
+            self.file.write_all(&buffer[..read]).map_err(|error| Stop::GiveUp(disk()(error)))?;
             self.checksum.iter_mut().for_each(|checksum| checksum.update(&buffer[..read]));
             self.len += read as u64;
             progress(self.len);
@@ -123,19 +123,19 @@ impl<'a> Part<'a> {
     fn restart(&mut self, remote: &RemoteFile) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
-        self.checksum = Checksum::of_etag(&remote.etag, remote.len);
+        self.checksum = EtagHash::new(&remote.etag, remote.len);
         self.len = 0;
         Ok(())
     }
 
-    /// Bytes that are not the promised ones go away, so that the next attempt does not build on them.
+    /// Deletes the file if its hash is not the expected one, so that the next attempt does not build on it.
     fn check(self, remote: &RemoteFile) -> Result<(), HubError> {
         self.file.sync_all().map_err(HubError::disk(self.path, remote.len))?;
-        match self.checksum.and_then(Checksum::mismatch) {
+        match self.checksum.and_then(EtagHash::mismatch) {
             None => Ok(()),
             Some(got) => {
                 fs::remove_file(self.path).map_err(HubError::disk(self.path, 0))?;
-                Err(HubError::Corrupt { file: remote.name.clone(), promised: remote.etag.clone(), got })
+                Err(HubError::Corrupt { file: remote.name.clone(), expected: remote.etag.clone(), got })
             }
         }
     }

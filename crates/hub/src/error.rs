@@ -1,4 +1,4 @@
-//! What can go wrong on the way, and what to do about it.
+//! Errors of a pull, with what the user can do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,28 +11,28 @@ pub enum HubError {
     BadName(String),
     #[error("{what} is not at {endpoint}")]
     NotFound { what: String, endpoint: String },
-    /// The hub hides private repositories and those nobody heard of behind the same answer.
-    #[error("{endpoint} does not give {what} to everyone")]
+    /// The hub gives the same answer for a private repository and for one that does not exist.
+    #[error("{endpoint} refuses access to {what}: it is private, gated, or does not exist")]
     NotAllowed { what: String, endpoint: String, with_token: bool },
     #[error("{endpoint} cannot be reached: {problem}")]
     Unreachable { endpoint: String, problem: String },
-    #[error("{endpoint} answers {status} to {what}")]
+    #[error("{endpoint} answered a request for {what} with status {status}")]
     Refused { what: String, endpoint: String, status: u16 },
     #[error("{endpoint} does not answer like a Hugging Face hub: {problem}")]
-    Strange { endpoint: String, problem: String },
+    Unexpected { endpoint: String, problem: String },
     #[error("{repo} has several models: {}", .files.join(", "))]
     Ambiguous { repo: String, files: Vec<String> },
     #[error("{repo} has no .gguf file, and no config.json with .safetensors files")]
     NoModel { repo: String },
-    #[error("{file}: {got} arrived where the hub promised {promised}; what arrived was deleted")]
-    Corrupt { file: String, promised: String, got: String },
+    #[error("{file} has the hash {got}, expected {expected}; the download was deleted")]
+    Corrupt { file: String, expected: String, got: String },
     #[error("the transfer of {file} broke off {times} times in a row: {problem}")]
     Interrupted { file: String, times: u32, problem: String },
     #[error("{path}: no space left on the disk ({needed_bytes} bytes are needed)")]
     DiskFull { path: PathBuf, needed_bytes: u64 },
     #[error("{path}: {source}")]
     Disk { path: PathBuf, source: io::Error },
-    #[error("neither HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME nor HOME says where models are kept")]
+    #[error("no folder for models: set HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME or HOME")]
     NoCache,
     #[error("pip: {0}")]
     Package(String),
@@ -47,7 +47,7 @@ impl HubError {
         }
     }
 
-    /// What the person at the terminal can do.
+    /// What the user can do.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotAllowed { with_token: false, endpoint, .. } => {
@@ -72,7 +72,7 @@ impl HubError {
         })
     }
 
-    /// What was asked for cannot be had, as opposed to something that broke.
+    /// Whether the request itself cannot be met, as opposed to a failure on the way.
     pub fn is_users_fault(&self) -> bool {
         matches!(
             self,

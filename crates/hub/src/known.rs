@@ -1,4 +1,4 @@
-//! Models that have a name of their own here.
+//! Models that `baton pull` knows by a short name.
 
 /// One file on the hub; some also come in a Python package.
 #[derive(Debug)]

