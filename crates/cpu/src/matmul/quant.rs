@@ -19,8 +19,6 @@ pub(crate) use self::cells::Cells;
 #[cfg(test)]
 pub(crate) use self::floats::GIVEN_BACK;
 pub(crate) use self::floats::{CellReader, MOST_FROM_CODES, few_rows};
-#[cfg(all(test, target_arch = "x86_64"))]
-pub(crate) use self::integers::WITHOUT_VNNI;
 pub(crate) use self::integers::integers;
 
 /// What becomes of codes where they are multiplied.

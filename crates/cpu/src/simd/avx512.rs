@@ -285,7 +285,7 @@ fn in_turn(vector: &mut __m512) {
 }
 
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma")]
 fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512<false>>()
 }
@@ -316,8 +316,8 @@ fn biased(words: __m512i, count: usize, at: usize) -> __m512 {
 }
 
 #[inline(never)]
-#[cfg_attr(not(test), target_feature(enable = "avx512f,avx512bw,avx512bf16,avx2,fma"))]
-#[cfg_attr(test, target_feature(enable = "avx512f,avx512bw,avx2,fma"))]
+#[cfg_attr(not(test), target_feature(enable = "avx512f,avx512bw,avx512vnni,avx512bf16,avx2,fma"))]
+#[cfg_attr(test, target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma"))]
 fn run_with_tiles<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512<true>>()
 }

@@ -19,6 +19,7 @@ pub enum Isa {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// With VNNI; machines that have AVX-512 without it use AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// Tile registers for products of bf16, AVX-512 for all else.
@@ -34,7 +35,10 @@ impl Isa {
         {
             let avx2 =
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-            let avx512 = avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+            let avx512 = avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vnni");
             if avx512 && is_x86_feature_detected!("avx512bf16") && amx::available() {
                 available.push(Self::Amx);
             }

@@ -1,8 +1,6 @@
 //! Invariant: hidden states and KV are the same bits however a sequence is computed.
 
 use std::sync::Arc;
-#[cfg(target_arch = "x86_64")]
-use std::sync::atomic::Ordering;
 
 use baton_core::{Guarantee, PageId};
 use baton_model::{DecoderSpec, Dtype};
@@ -11,8 +9,6 @@ use super::bundled::storyteller;
 use super::runner::{Sequence, Setup, admit, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
 use crate::layers::decoder::Phase;
-#[cfg(target_arch = "x86_64")]
-use crate::matmul::quant::WITHOUT_VNNI;
 use crate::weights::Weights;
 use crate::{CpuBackend, Isa, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::Backend;
@@ -198,29 +194,6 @@ fn compact_weights_are_compact() {
             assert!(compact <= plain * 77 / 100, "{phase:?}: {compact} bytes of {plain}");
         }
     }
-}
-
-/// As they are multiplied where no instructions are made for bytes.
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn whole_numbers_without_vnni() {
-    if !is_x86_feature_detected!("avx512vnni") {
-        // All other tests are like that.
-        return;
-    }
-    let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
-    let prefill = || {
-        let mut backend = Setup::INTEGER.backend(Arc::clone(&weights));
-        let mut sequence = Sequence::new(0, 1, LEN, weights.spec().vocab, 0..64);
-        run_alone(&mut backend, &mut sequence, LEN);
-        sequence.result(&backend, weights.spec().layers)
-    };
-    let expected = prefill();
-    WITHOUT_VNNI.store(true, Ordering::Relaxed);
-    let got = prefill();
-    // Others in this process shall have it again.
-    WITHOUT_VNNI.store(false, Ordering::Relaxed);
-    assert!(got == expected);
 }
 
 #[test]

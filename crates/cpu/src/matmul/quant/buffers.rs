@@ -1,7 +1,5 @@
 //! What one member needs beside its rows when weights are cells.
 
-#[cfg(target_arch = "x86_64")]
-use super::integers::WideBlock;
 use super::integers::{self, Expanded, STRIP_ROWS, WholeRows};
 use crate::memory::region::Floats;
 use crate::simd::vector::LANES;
@@ -9,27 +7,21 @@ use baton_backend::BackendError;
 
 /// Panels whose sums are kept side by side, so that gate and up meet.
 pub(super) const PANELS: usize = 2;
-/// Many rows of whole numbers pass by so many.
-pub(super) const WIDE_PANELS: usize = 4;
 
 pub(crate) struct QuantBuffers {
     /// `[row][panel][column]` of the panels that are being computed.
     pub(super) sums: Floats,
     pub(super) whole: WholeRows,
     pub(super) expanded_cells: Expanded,
-    #[cfg(target_arch = "x86_64")]
-    pub(super) wide_block: Box<WideBlock>,
 }
 
 impl QuantBuffers {
     /// For items of up to `rows` rows.
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, BackendError> {
         Ok(Self {
-            sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * WIDE_PANELS * LANES)?,
+            sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * PANELS * LANES)?,
             whole: WholeRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
-            #[cfg(target_arch = "x86_64")]
-            wide_block: Box::new(WideBlock::ZERO),
         })
     }
 

@@ -20,7 +20,7 @@
 //! Eight bits would do with half the products, but cost the most likely token at one position in thirty (docs/exactness.md).
 //!
 //! For products of bytes `q` lies in memory as two of them, 128 · high + low, both in -64..=64: two products fit into 16 bits even
-//! with codes of eight. Many rows before VNNI are [multiplied in f32](exact_floats) instead.
+//! with codes of eight.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,8 +28,6 @@ mod avx2;
 mod avx512;
 mod block;
 mod cell;
-#[cfg(target_arch = "x86_64")]
-mod exact_floats;
 mod format;
 mod product;
 mod rows;
@@ -42,12 +40,7 @@ use std::ops::Range;
 use half::bf16;
 
 use self::block::Block;
-#[cfg(target_arch = "x86_64")]
-use self::exact_floats::FloatStrip;
-#[cfg(target_arch = "x86_64")]
-pub(super) use self::exact_floats::WideBlock;
 use self::product::IntegerProduct;
-use self::rows::{ByteStrip, Strip};
 pub(super) use self::rows::{STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::Cells;
@@ -68,33 +61,10 @@ pub(super) fn expanded() -> Expanded {
     std::iter::repeat_n(Block::ZERO, SLICE_BLOCKS).collect()
 }
 
-/// Whether bytes are multiplied by instructions of their own (AVX-512 VNNI).
-#[cfg(target_arch = "x86_64")]
-fn has_byte_products() -> bool {
-    #[cfg(test)]
-    if WITHOUT_VNNI.load(std::sync::atomic::Ordering::Relaxed) {
-        return false;
-    }
-    is_x86_feature_detected!("avx512vnni")
-}
-
-/// Tests go the other way, too. Whoever does not care gets the same bits.
-#[cfg(all(test, target_arch = "x86_64"))]
-pub(crate) static WITHOUT_VNNI: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]
 pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffers: &mut QuantBuffers) {
-    #[cfg(target_arch = "x86_64")]
-    if L::TABLE_BYTES == 64
-        && !has_byte_products()
-        && item.rows.len() >= exact_floats::LEAST_ROWS
-        && let Some(parts) = exact_floats::parts(cells, item.panels.clone())
-    {
-        round::<L, FloatStrip>(item, cells.blocks(), &mut buffers.whole);
-        return exact_floats::multiply::<L>(item, cells, parts, buffers);
-    }
-    round::<L, ByteStrip>(item, cells.blocks(), &mut buffers.whole);
+    round::<L>(item, cells.blocks(), &mut buffers.whole);
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
         multiply::<L>(cells, panels.clone(), item.rows.len(), buffers);
@@ -103,11 +73,11 @@ pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffe
 }
 
 #[inline(always)]
-fn round<L: Lanes, S: Strip>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows) {
+fn round<L: Lanes>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows) {
     match &item.gemm.x {
-        Rows::Normed(normed) => to.round_normed::<L, S>(&item.rows, normed, blocks),
+        Rows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
         // SAFETY: written in an earlier phase; items begin at whole tiles.
-        Rows::Waiting(waiting) => unsafe { to.round::<L, S>(&item.rows, waiting.at_row(item.rows.start), blocks) },
+        Rows::Waiting(waiting) => unsafe { to.round::<L>(&item.rows, waiting.at_row(item.rows.start), blocks) },
     }
 }
 
@@ -121,17 +91,15 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
         assert!(place < PANELS && sums.len() >= (rows - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();
         let whole = &buffers.whole;
-        // All blocks of all strips were rounded just now; sums have all rows; VNNI is used where it is found.
+        // All blocks of all strips were rounded just now; sums have all rows.
         let product = |first: usize, count: usize| IntegerProduct {
             rows,
             blocks: count,
-            left: whole.strips::<ByteStrip>()[first..].as_ptr(),
+            left: whole.strips()[first..].as_ptr(),
             left_stride: blocks,
             parts: format.parts(),
             #[cfg(target_arch = "x86_64")]
             small_codes: format.has_small_codes(),
-            #[cfg(target_arch = "x86_64")]
-            vnni: has_byte_products(),
             c,
             c_stride: PANELS * LANES,
             resume: first > 0,

@@ -1,4 +1,4 @@
-//! With AVX-512: all columns of a panel at a time, by [products of bytes](quads) with VNNI, or before it.
+//! With AVX-512: all columns of a panel at a time, with VNNI, whose instruction multiplies four bytes with four and adds up.
 
 #![allow(
     clippy::needless_range_loop,
@@ -7,72 +7,44 @@
 
 mod from_cells;
 mod from_supercells;
-mod quads;
 
 use std::arch::x86_64::*;
 
 pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
-use self::quads::{Pairs, Quads, Vnni, Words};
 use super::super::codes::{QUAD, QUADS};
 use super::super::format::{GROUP, Precision};
 use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
-use super::rows::{ByteStrip, STRIP_ROWS};
+use super::rows::{ByteStrip, HIGH, STRIP_ROWS};
 
 /// All rows of a strip.
 ///
 /// # Safety
-/// Pointers are good for the shapes that the product states, and the machine has AVX-512, with VNNI if the product says so.
+/// Pointers are good for the shapes that the product states, and the machine has AVX-512 with VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
-        match product.vnni {
-            true => strip_with_vnni(product, cells),
-            false => strip_before_vnni(product, cells),
-        }
-    }
-}
-
-/// # Safety
-/// Pointers are good, and the machine has the instructions.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn strip_with_vnni(product: &IntegerProduct, cells: &[Block]) {
-    // SAFETY: the caller's promise.
-    unsafe {
         match product.parts {
-            1 => strip_of::<Vnni, 1>(product, cells),
-            _ => strip_of::<Vnni, 2>(product, cells),
+            1 => strip_of::<1>(product, cells),
+            _ => strip_of::<2>(product, cells),
         }
     }
 }
 
 /// # Safety
-/// Pointers are good, and the machine has the instructions.
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn strip_before_vnni(product: &IntegerProduct, cells: &[Block]) {
-    // SAFETY: the caller's promise; codes of parts are small.
-    unsafe {
-        match (product.parts, product.small_codes) {
-            (1, false) => strip_of::<Pairs, 1>(product, cells),
-            (1, true) => strip_of::<Words, 1>(product, cells),
-            _ => strip_of::<Words, 2>(product, cells),
-        }
-    }
-}
-
-/// # Safety
-/// Pointers are good, a block has so many parts, and the machine has the instructions of `Q`.
+/// Pointers are good, a block has so many parts, and the machine has the instructions.
 #[inline(always)]
-unsafe fn strip_of<Q: Quads, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn strip_of<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
-            1 => rows::<Q, 1, PARTS>(product, cells),
-            2 => rows::<Q, 2, PARTS>(product, cells),
-            3 => rows::<Q, 3, PARTS>(product, cells),
-            4 => rows::<Q, 4, PARTS>(product, cells),
-            5 => rows::<Q, 5, PARTS>(product, cells),
-            _ => rows::<Q, STRIP_ROWS, PARTS>(product, cells),
+            1 => rows::<1, PARTS>(product, cells),
+            2 => rows::<2, PARTS>(product, cells),
+            3 => rows::<3, PARTS>(product, cells),
+            4 => rows::<4, PARTS>(product, cells),
+            5 => rows::<5, PARTS>(product, cells),
+            _ => rows::<STRIP_ROWS, PARTS>(product, cells),
         }
     }
 }
@@ -80,13 +52,13 @@ unsafe fn strip_of<Q: Quads, const PARTS: usize>(product: &IntegerProduct, cells
 /// # Safety
 /// As above, with `R` rows.
 #[inline(always)]
-unsafe fn rows<Q: Quads, const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
         for (left, cell) in product.left().iter().zip(cells) {
             for part in 0..PARTS {
-                let mut dots = Dots::<Q, R>::zero();
+                let mut dots = Dots::<R>::zero();
                 for i in 0..QUADS / PARTS {
                     let quad = quad_of(PARTS, part, i);
                     dots.add(left, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
@@ -114,18 +86,18 @@ unsafe fn four(left: &ByteStrip, row: usize, byte: usize, quad: usize) -> __m512
 }
 
 /// Sums of a part's products.
-struct Dots<Q, const R: usize> {
-    high: [Q; R],
-    low: [Q; R],
+struct Dots<const R: usize> {
+    high: [__m512i; R],
+    low: [__m512i; R],
 }
 
-impl<Q: Quads, const R: usize> Dots<Q, R> {
+impl<const R: usize> Dots<R> {
     /// # Safety
     /// The machine has the instructions.
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: the caller's promise.
-        let zero = unsafe { Q::zero() };
+        let zero = unsafe { _mm512_setzero_si512() };
         Self { high: [zero; R], low: [zero; R] }
     }
 
@@ -136,8 +108,8 @@ impl<Q: Quads, const R: usize> Dots<Q, R> {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = self.high[row].add(codes, four(left, row, 0, quad));
-                self.low[row] = self.low[row].add(codes, four(left, row, 1, quad));
+                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, four(left, row, 0, quad));
+                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, four(left, row, 1, quad));
             }
         }
     }
@@ -151,7 +123,8 @@ impl<Q: Quads, const R: usize> Dots<Q, R> {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                let dot = _mm512_cvtepi32_ps(Q::dot(self.high[row], self.low[row]));
+                let dot = _mm512_slli_epi32::<{ HIGH.ilog2() }>(self.high[row]);
+                let dot = _mm512_cvtepi32_ps(_mm512_add_epi32(dot, self.low[row]));
                 let dot = _mm512_mul_ps(dot, _mm512_set1_ps(left.units[row]));
                 sums[row] = _mm512_fmadd_ps(dot, scales, sums[row]);
                 sums[row] = _mm512_fmadd_ps(minima, _mm512_set1_ps(left.sums[which][row]), sums[row]);
@@ -166,8 +139,8 @@ impl<Q: Quads, const R: usize> Dots<Q, R> {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = self.high[row].plus(other.high[row]);
-                self.low[row] = self.low[row].plus(other.low[row]);
+                self.high[row] = _mm512_add_epi32(self.high[row], other.high[row]);
+                self.low[row] = _mm512_add_epi32(self.low[row], other.low[row]);
             }
         }
         self

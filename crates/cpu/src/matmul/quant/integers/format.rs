@@ -16,8 +16,7 @@ impl CellFormat {
         }
     }
 
-    /// 32 codes below 32, or 16 below 64, have one scale. Then the sums of their products with bytes of rows fit into 16 bits, and
-    /// with whole numbers of rows (±2¹³) into the 24 that an f32 holds exactly.
+    /// 32 codes below 32, or 16 below 64, have one scale. Then the sums of their products with bytes of rows fit into 16 bits.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_small_codes(self) -> bool {
         match self {

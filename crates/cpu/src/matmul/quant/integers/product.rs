@@ -21,9 +21,6 @@ pub(super) struct IntegerProduct {
     /// Products of a part's codes fit into 16 bits.
     #[cfg(target_arch = "x86_64")]
     pub(super) small_codes: bool,
-    /// Whether bytes are multiplied by instructions of their own: only where the machine has them.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) vnni: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     pub(super) resume: bool,
@@ -37,7 +34,7 @@ impl IntegerProduct {
         for strip in 0..self.rows.div_ceil(STRIP_ROWS) {
             let strip = self.strip(strip);
             // SAFETY: kernels over these lanes run where their instructions are: tables of 32 bytes come with AVX2 and FMA,
-            // those of 64 with AVX-512. Pointers are good, or there would be no product.
+            // those of 64 with AVX-512 and VNNI. Pointers are good, or there would be no product.
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 match L::TABLE_BYTES {

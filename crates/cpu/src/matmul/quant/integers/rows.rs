@@ -5,8 +5,6 @@ use std::ops::Range;
 use half::bf16;
 
 use super::super::format::GROUP;
-#[cfg(target_arch = "x86_64")]
-use super::exact_floats::FloatStrip;
 use crate::matmul::bf16::{TILE_ROWS, blocks_apart, tile_index};
 use crate::matmul::kept_rows::KeptRows;
 use crate::matmul::rows::Normed;
@@ -26,21 +24,7 @@ const EXPONENT_BIAS: u32 = 127;
 /// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products becomes infinite on its way (32 · 255 · 2¹¹²).
 const TOO_LARGE: u32 = (112 + EXPONENT_BIAS) << 23;
 
-/// Room for any kind.
-#[cfg(target_arch = "x86_64")]
-const MOST_STRIP_BYTES: usize = size_of::<FloatStrip>();
-#[cfg(not(target_arch = "x86_64"))]
-const MOST_STRIP_BYTES: usize = size_of::<ByteStrip>();
-
-/// 32 k of a strip's rows, as some kernel reads them.
-pub(crate) trait Strip: Number {
-    /// How many strips meet one block before the next, where there are so many of so many blocks.
-    fn together(strips: usize, blocks: usize) -> usize;
-
-    fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>);
-}
-
-/// For products of bytes.
+/// 32 k of a strip's rows.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct ByteStrip {
@@ -55,13 +39,9 @@ pub(crate) struct ByteStrip {
 // SAFETY: any bits are an integer or a float.
 unsafe impl Number for ByteStrip {}
 
-impl Strip for ByteStrip {
-    fn together(_strips: usize, _blocks: usize) -> usize {
-        1
-    }
-
+impl ByteStrip {
     #[inline(always)]
-    fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>) {
+    pub(super) fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>) {
         for (half, q) in [numbers.even, numbers.odd].into_iter().enumerate() {
             let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
             // SAFETY: half of the numbers fill 16 bytes, high and low.
@@ -78,21 +58,19 @@ impl Strip for ByteStrip {
     }
 }
 
-/// Of one item, kept from panel to panel: `[some strips][block of 32 k][strip]`, of one kind of strips at a time.
+/// Of one item, kept from panel to panel: `[strip][block of 32 k]`.
 pub(crate) struct WholeRows {
     memory: Region,
     /// One, normed.
     row: Floats,
     rounded: KeptRows,
-    /// Which kind they are: no two are equally large.
-    strip_bytes: usize,
 }
 
 impl WholeRows {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, BackendError> {
-        let memory = Region::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP) * MOST_STRIP_BYTES)?;
+        let memory = Region::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP) * size_of::<ByteStrip>())?;
         let row = Floats::new(max_depth.next_multiple_of(GROUP))?;
-        Ok(Self { memory, row, rounded: KeptRows::default(), strip_bytes: 0 })
+        Ok(Self { memory, row, rounded: KeptRows::default() })
     }
 
     /// Forgets the rows of the phase before.
@@ -100,20 +78,9 @@ impl WholeRows {
         self.rounded.clear();
     }
 
-    /// In their places.
-    pub(super) fn strips<S: Strip>(&self) -> &[S] {
-        assert_eq!(self.strip_bytes, size_of::<S>());
+    pub(super) fn strips(&self) -> &[ByteStrip] {
         // SAFETY: the region holds as many, at addresses that are multiples of 64; any bits are numbers.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.bytes() / size_of::<S>()) }
-    }
-
-    /// Whether these rows are still to be rounded, to this kind of strips; from now on they are.
-    fn are_missing<S: Strip>(&mut self, rows: &Range<usize>) -> bool {
-        if self.strip_bytes != size_of::<S>() {
-            self.strip_bytes = size_of::<S>();
-            self.rounded.clear();
-        }
-        self.rounded.are_missing(rows)
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.bytes() / size_of::<ByteStrip>()) }
     }
 
     /// Rows that wait as bf16. Those that are rounded already are not rounded again.
@@ -121,21 +88,17 @@ impl WholeRows {
     /// # Safety
     /// `left` has all blocks of these rows in tile order.
     #[inline(always)]
-    pub(super) unsafe fn round<L: Lanes, S: Strip>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
-        if !self.are_missing::<S>(rows) {
+    pub(super) unsafe fn round<L: Lanes>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
+        if !self.rounded.are_missing(rows) {
             return;
         }
         for tile in (0..rows.len()).step_by(TILE_ROWS) {
             let of_tile = tile..rows.len().min(tile + TILE_ROWS);
-            let mut at = [(0, 0); TILE_ROWS];
-            for row in of_tile.clone() {
-                at[row - tile] = places::<S>(row, rows.len(), blocks);
-            }
             for block in 0..blocks {
                 for row in of_tile.clone() {
                     // SAFETY: the caller's promise; 32 k of a row are side by side.
                     let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
-                    self.put::<L, S>(row, at[row - tile], block, Values::of_bf16(values));
+                    self.put::<L>(row, (block, blocks), Values::of_bf16(values));
                 }
             }
         }
@@ -143,8 +106,8 @@ impl WholeRows {
 
     /// Rows that no one has rounded yet.
     #[inline(always)]
-    pub(super) fn round_normed<L: Lanes, S: Strip>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
-        if !self.are_missing::<S>(rows) {
+    pub(super) fn round_normed<L: Lanes>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
+        if !self.rounded.are_missing(rows) {
             return;
         }
         assert!(normed.norm.weight.len() == blocks * GROUP && self.row.as_slice().len() >= blocks * GROUP);
@@ -154,32 +117,22 @@ impl WholeRows {
                 // SAFETY: 16 columns of a row that fits.
                 unsafe { x.store(values.add(column)) };
             });
-            let at = places::<S>(row, rows.len(), blocks);
             for block in 0..blocks {
                 let values = Values::of_f32(&self.row.as_slice().as_chunks().0[block]);
-                self.put::<L, S>(row, at, block, values);
+                self.put::<L>(row, (block, blocks), values);
             }
         }
     }
 
-    /// A block of a row whose [`places`] are `at`.
+    /// A block of a row, of so many.
     #[inline(always)]
-    fn put<L: Lanes, S: Strip>(&mut self, row: usize, at: (usize, usize), block: usize, values: Values<L>) {
-        let (first, stride) = at;
-        let place = first + block * stride;
-        assert!((place + 1) * size_of::<S>() <= self.memory.bytes());
+    fn put<L: Lanes>(&mut self, row: usize, (block, blocks): (usize, usize), values: Values<L>) {
+        let place = row / STRIP_ROWS * blocks + block;
+        assert!((place + 1) * size_of::<ByteStrip>() <= self.memory.bytes());
         // SAFETY: inside of the region, at a multiple of 64; nobody else has it.
-        let strip = unsafe { &mut *self.memory.as_ptr().cast::<S>().add(place) };
+        let strip = unsafe { &mut *self.memory.as_ptr().cast::<ByteStrip>().add(place) };
         strip.put(row % STRIP_ROWS, &round(values));
     }
-}
-
-/// Of a row's first block, and how far they are apart, where there are so many rows.
-fn places<S: Strip>(row: usize, rows: usize, blocks: usize) -> (usize, usize) {
-    let (strip, strips) = (row / STRIP_ROWS, rows.div_ceil(STRIP_ROWS));
-    let together = S::together(strips, blocks);
-    let first = strip / together * together;
-    (first * blocks + strip - first, together.min(strips - first))
 }
 
 /// 32 of a row.

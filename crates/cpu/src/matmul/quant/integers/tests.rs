@@ -7,15 +7,11 @@ use super::super::cell_format::CellFormat;
 use super::super::format::GROUP;
 use super::super::group::Group;
 use super::super::superblock::Superblock;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::block::Block;
 use super::product::IntegerProduct;
-use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Strip, Values, WholeRows, round};
-#[cfg(target_arch = "x86_64")]
-use super::{
-    avx512,
-    exact_floats::{FloatStrip, NearProduct, ROW_STRIDE, WideBlock, near},
-    has_byte_products,
-};
+use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Values, WholeRows, round};
 use crate::matmul::bf16::tile_index;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
@@ -206,8 +202,7 @@ fn defined(row: &[(f64, Vec<i64>)], parts: &[Part]) -> f32 {
     sum
 }
 
-/// One product of two slices, and, with AVX-512, of few rows straight from the cells; with instructions for products of bytes
-/// where the machine has them, and without.
+/// One product of two slices, and, with AVX-512, of few rows straight from the cells.
 struct Products<'a> {
     rows: usize,
     left: &'a [bf16],
@@ -222,74 +217,37 @@ impl Kernel for Products<'_> {
     fn run<L: Lanes>(self) -> Vec<Vec<f32>> {
         let mut whole = WholeRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
-        unsafe { whole.round::<L, ByteStrip>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
+        unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];
         for (number, block) in expanded.iter_mut().enumerate() {
             // SAFETY: an existing block.
             unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, 0, block) };
         }
-        #[cfg(target_arch = "x86_64")]
-        let with_vnni = L::TABLE_BYTES == 64 && has_byte_products();
-        #[cfg(not(target_arch = "x86_64"))]
-        let with_vnni = false;
-        let mut routes = Vec::new();
-        for _vnni in [false, true].into_iter().take(1 + usize::from(with_vnni)) {
-            let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
-                rows: self.rows,
-                blocks: slice.len(),
-                left: whole.strips::<ByteStrip>()[slice.start..].as_ptr(),
-                left_stride: BLOCKS,
-                parts: self.format.parts(),
-                #[cfg(target_arch = "x86_64")]
-                small_codes: self.format.has_small_codes(),
-                #[cfg(target_arch = "x86_64")]
-                vnni: _vnni,
-                c: c.as_mut_ptr(),
-                c_stride: LANES,
-                resume: slice.start > 0,
-            };
-            let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
-            product(0..5, &mut c).run::<L>(&expanded[..5]);
-            product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
-            routes.push(c);
+        let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
+            rows: self.rows,
+            blocks: slice.len(),
+            left: whole.strips()[slice.start..].as_ptr(),
+            left_stride: BLOCKS,
+            parts: self.format.parts(),
             #[cfg(target_arch = "x86_64")]
-            if L::TABLE_BYTES == 64 && self.rows <= avx512::MOST_FROM_CELLS {
-                let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
-                // SAFETY: the machine has the instructions; a whole panel.
-                unsafe { avx512::from_cells(&product(0..BLOCKS, &mut c), self.format, self.cells.as_ptr()) };
-                routes.push(c);
-            }
-        }
+            small_codes: self.format.has_small_codes(),
+            c: c.as_mut_ptr(),
+            c_stride: LANES,
+            resume: slice.start > 0,
+        };
+        let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
+        product(0..5, &mut c).run::<L>(&expanded[..5]);
+        product(5..BLOCKS, &mut c).run::<L>(&expanded[5..]);
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut, reason = "other routes are x86's"))]
+        let mut routes = vec![c];
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && self.format.has_small_codes() {
-            routes.push(self.as_floats::<L>());
+        if L::TABLE_BYTES == 64 && self.rows <= avx512::MOST_FROM_CELLS {
+            let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
+            // SAFETY: the machine has the instructions; a whole panel.
+            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut c), self.format, self.cells.as_ptr()) };
+            routes.push(c);
         }
         routes
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Products<'_> {
-    /// As the third panel of four.
-    #[inline(always)]
-    fn as_floats<L: Lanes>(&self) -> Vec<f32> {
-        let blocks = BLOCKS;
-        let mut whole = WholeRows::new(self.rows, blocks * GROUP).unwrap();
-        // SAFETY: all blocks of whole tiles of rows.
-        unsafe { whole.round::<L, FloatStrip>(&(0..self.rows), self.left.as_ptr(), blocks) };
-        let mut c = vec![7.0; (MAX_ROWS.max(self.rows) + 1) * LANES];
-        for (rows, strips) in near(whole.strips(), self.rows, blocks) {
-            let panels = [None, None, Some((self.format, self.cells.as_ptr())), None];
-            let product = NearProduct { strips, blocks, parts: self.format.parts(), panels };
-            let mut sums = vec![7.0; strips.len() / blocks * STRIP_ROWS * ROW_STRIDE];
-            let (mut wide_block, mut room) = (WideBlock::ZERO, Block::ZERO);
-            // SAFETY: a whole panel; so many strips of sums; these are lanes of AVX-512.
-            unsafe { product.run::<L>(&mut wide_block, &mut room, sums.as_mut_ptr()) };
-            for (row, sums) in rows.zip(sums.chunks(ROW_STRIDE)) {
-                c[row * LANES..][..LANES].copy_from_slice(&sums[2 * LANES..][..LANES]);
-            }
-        }
-        c
     }
 }
 
@@ -326,47 +284,6 @@ fn every_route_gives_what_is_defined() {
                         let place = format!("{rows} rows at ({row}, {column}), route {route}");
                         assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: {place}");
                     }
-                }
-            }
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-struct AsFloats<'a>(Products<'a>);
-
-#[cfg(target_arch = "x86_64")]
-impl Kernel for AsFloats<'_> {
-    type Output = Option<Vec<f32>>;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) -> Option<Vec<f32>> {
-        (L::TABLE_BYTES == 64).then(|| self.0.as_floats::<L>())
-    }
-}
-
-/// So many that they do not all stay near while panels pass by, and not equally many at a time.
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn rows_that_stay_near_some_at_a_time() {
-    const ROWS: usize = 317;
-    let strips = ROWS.div_ceil(STRIP_ROWS);
-    let together = FloatStrip::together(strips, BLOCKS);
-    assert!(together < strips && !strips.is_multiple_of(together));
-    let left: Vec<bf16> = (0..ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
-    for dtype in [Dtype::Q4_1, Dtype::Q6K] {
-        let format = CellFormat::of(dtype).unwrap();
-        let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
-        let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
-        let cells = cells_of(dtype, format, &file);
-        for isa in Isa::available() {
-            let products = Products { rows: ROWS, left: &left, format, cells: &cells };
-            let Some(got) = isa.run(AsFloats(products)) else { continue };
-            for row in 0..ROWS {
-                let of_row = defined_blocks(&left, row);
-                for (column, parts) in columns.iter().enumerate() {
-                    let (got, expected) = (got[row * LANES + column], defined(&of_row, parts));
-                    assert_eq!(got.to_bits(), expected.to_bits(), "{dtype} on {isa}: ({row}, {column})");
                 }
             }
         }

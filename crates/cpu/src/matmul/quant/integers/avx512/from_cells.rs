@@ -5,11 +5,9 @@ use std::arch::x86_64::*;
 use super::super::super::cell_format::CellFormat;
 use super::super::super::codes::{QUAD_BYTES, QUADS};
 use super::super::super::format::{CodeWidth, Format};
-use super::super::super::superblock::Superblocks;
 use super::super::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::from_supercells::rows_from_supercells;
-use super::quads::{Pairs, Quads, Vnni, Words};
 use super::{Dots, begin, end, sixteen};
 
 /// So many rows.
@@ -18,67 +16,18 @@ pub(in super::super) const MOST_FROM_CELLS: usize = 2;
 /// Straight from the cells of a panel.
 ///
 /// # Safety
-/// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512, with VNNI
-/// if the product says so.
+/// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512 with VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        match product.vnni {
-            true => with_vnni(product, format, cells),
-            false => before_vnni(product, format, cells),
-        }
-    }
-}
-
-/// # Safety
-/// As above; the machine has the instructions.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn with_vnni(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match format {
-            CellFormat::Groups(groups) => from_groups::<Vnni>(product, groups, cells),
-            CellFormat::Superblocks(superblocks) => from_superblocks::<Vnni>(product, superblocks, cells),
-        }
-    }
-}
-
-/// # Safety
-/// As above; the machine has the instructions.
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn before_vnni(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
-    // SAFETY: the caller's promise; codes of superblocks are small.
-    unsafe {
-        match format {
-            CellFormat::Groups(groups) if product.small_codes => from_groups::<Words>(product, groups, cells),
-            CellFormat::Groups(groups) => from_groups::<Pairs>(product, groups, cells),
-            CellFormat::Superblocks(superblocks) => from_superblocks::<Words>(product, superblocks, cells),
-        }
-    }
-}
-
-/// # Safety
-/// As above, with the instructions of `Q`.
-#[inline(always)]
-unsafe fn from_groups<Q: Quads>(product: &IntegerProduct, groups: Format, cells: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match product.rows {
-            1 => rows_from_cells::<Q, 1>(product, groups, cells),
-            _ => rows_from_cells::<Q, MOST_FROM_CELLS>(product, groups, cells),
-        }
-    }
-}
-
-/// # Safety
-/// As above, with the instructions of `Q`.
-#[inline(always)]
-unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: Superblocks, cells: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match product.rows {
-            1 => rows_from_supercells::<Q, 1>(product, superblocks, cells),
-            _ => rows_from_supercells::<Q, MOST_FROM_CELLS>(product, superblocks, cells),
+        match (format, product.rows) {
+            (CellFormat::Groups(groups), 1) => rows_from_cells::<1>(product, groups, cells),
+            (CellFormat::Groups(groups), _) => rows_from_cells::<MOST_FROM_CELLS>(product, groups, cells),
+            (CellFormat::Superblocks(superblocks), 1) => rows_from_supercells::<1>(product, superblocks, cells),
+            (CellFormat::Superblocks(superblocks), _) => {
+                rows_from_supercells::<MOST_FROM_CELLS>(product, superblocks, cells);
+            }
         }
     }
 }
@@ -86,7 +35,7 @@ unsafe fn from_superblocks<Q: Quads>(product: &IntegerProduct, superblocks: Supe
 /// # Safety
 /// As above, with `R` rows.
 #[inline(always)]
-unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, format: Format, cells: *const u8) {
+unsafe fn rows_from_cells<const R: usize>(product: &IntegerProduct, format: Format, cells: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
@@ -98,7 +47,7 @@ unsafe fn rows_from_cells<Q: Quads, const R: usize>(product: &IntegerProduct, fo
             }
             let bytes = |at: usize| _mm512_loadu_si512(cell.add(at * QUAD_BYTES).cast());
             // Chains of even and of odd quads: one row alone would wait for its own sums.
-            let (mut even, mut odd) = (Dots::<Q, R>::zero(), Dots::<Q, R>::zero());
+            let (mut even, mut odd) = (Dots::<R>::zero(), Dots::<R>::zero());
             match format.width {
                 CodeWidth::Four => {
                     for two in 0..QUADS / 2 {

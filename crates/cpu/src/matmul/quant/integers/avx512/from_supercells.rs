@@ -8,15 +8,14 @@ use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, S
 use super::super::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::super::supercell::{FOUR_BITS, TWO_BITS};
-use super::quads::Quads;
 use super::{Dots, begin, end, sixteen};
 use crate::simd::vector::LANES;
 
 /// # Safety
 /// Pointers are good for `R` rows of the shapes that the product states, all its supercells are readable, and the machine has
-/// the instructions of `Q`.
+/// the instructions.
 #[inline(always)]
-pub(super) unsafe fn rows_from_supercells<Q: Quads, const R: usize>(
+pub(super) unsafe fn rows_from_supercells<const R: usize>(
     product: &IntegerProduct,
     format: Superblocks,
     cells: *const u8,
@@ -33,7 +32,7 @@ pub(super) unsafe fn rows_from_supercells<Q: Quads, const R: usize>(
                 for line in (0..eighth).step_by(64) {
                     _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + number * eighth + line).cast());
                 }
-                let mut parts = [Dots::<Q, R>::zero(), Dots::<Q, R>::zero()];
+                let mut parts = [Dots::<R>::zero(), Dots::<R>::zero()];
                 for half in 0..2 {
                     let [a, b, c, d] = four_quads(format, codes, half);
                     parts[0].add(left, 4 * half, a);
