@@ -14,6 +14,8 @@ import workload
 from deployment import AT_ONCE_S, eventually, serve, tries, when_busy
 
 PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
+# Engines that are stopped here are to go on: test_hang.py has those that are given up.
+NOT_HUNG = ["--hang-timeout", "600"]
 SENT, SENT_EARLY = "baton_kv_bytes_sent_total", "baton_kv_bytes_sent_early_total"
 
 
@@ -105,7 +107,8 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     requests = workload.bodies(workload.prompts(single.tokens))[10:]
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
     # In small steps, so that the stop comes before all is sent.
-    with serve(tmp_path, "--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32") as pair:
+    flags = ["--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32", *NOT_HUNG]
+    with serve(tmp_path, *flags) as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
         for _ in tries():
             stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
@@ -166,7 +169,7 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
     expected = completion(single, prompt=long_prompt)["choices"]
     pages, layers, last_page = 128, 6, (len(long_prompt) - 2) // 32
     for _ in tries():
-        with serve(tmp_path, "--kv-pages", str(pages), "--step-tokens", "32") as pair:
+        with serve(tmp_path, "--kv-pages", str(pages), "--step-tokens", "32", *NOT_HUNG) as pair:
             pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
             kv = SharedKv(pids["prefill-0"], pages, layers)
             answers = []

@@ -218,7 +218,8 @@ def test_a_router_that_is_killed_during_a_hand_off_gives_the_pages_back(tmp_path
     """The engine sees the end of the session: no lease has to run out."""
     with engine(tmp_path, "--threads", "1") as prefill, engine(tmp_path, "--threads", "1") as decode:
         engines = ["--engine", f"{prefill.url}=prefill", "--engine", f"{decode.url}=decode"]
-        with router(tmp_path, *engines) as front, ThreadPoolExecutor(2) as pool:
+        # P is not given up while it is stopped.
+        with router(tmp_path, *engines, "--hang-timeout", "600") as front, ThreadPoolExecutor(2) as pool:
             # P cannot answer remote_send: D has room reserved, and nothing arrives.
             os.kill(prefill.process.pid, signal.SIGSTOP)
             try:

@@ -8,6 +8,9 @@ use crate::config::Speed;
 /// A process that was stopped for longer does not hurry to make up for it.
 const MAKE_UP: Duration = Duration::from_millis(100);
 
+/// A slow mock works all the time that it takes, so it never looks as if it hung.
+const SHOW_LIFE: Duration = Duration::from_millis(500);
+
 /// What a step is made of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepWork {
@@ -57,10 +60,17 @@ impl Pace {
 }
 
 impl Span {
-    /// Waits for the end of part `index` of `parts` equal ones.
-    pub(crate) fn wait_for_part(&self, index: u32, parts: u32) {
+    /// Waits for the end of part `index` of `parts` equal ones, and calls `moved` often while it does.
+    pub(crate) fn wait_for_part(&self, index: u32, parts: u32, moved: impl Fn()) {
         let due = self.part(index, parts);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(SHOW_LIFE));
+            if left <= SHOW_LIFE {
+                return;
+            }
+            moved();
+        }
     }
 
     fn part(&self, index: u32, parts: u32) -> Instant {
