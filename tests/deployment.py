@@ -107,9 +107,9 @@ class Deployment:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
-def serve(tmp_path: Path, *flags: str, secret: str | None = None):
-    """Runs `baton serve` until the block ends."""
-    return gateway(tmp_path, "serve", *flags, secret=secret)
+def serve(tmp_path: Path, *flags: str, secret: str | None = None, prefix: list[str] | None = None):
+    """Runs `baton serve` until the block ends. `prefix` stands before the command."""
+    return gateway(tmp_path, "serve", *flags, secret=secret, prefix=prefix)
 
 
 def router(tmp_path: Path, *flags: str, secret: str = "of-the-tests"):
@@ -117,9 +117,9 @@ def router(tmp_path: Path, *flags: str, secret: str = "of-the-tests"):
     return gateway(tmp_path, "router", *flags, secret=secret)
 
 
-def gateway(tmp_path: Path, command: str, *flags: str, secret: str | None):
+def gateway(tmp_path: Path, command: str, *flags: str, secret: str | None, prefix: list[str] | None = None):
     address = f"127.0.0.1:{free_port()}"
-    return running(tmp_path, address, [command, "--router-port", address.rpartition(":")[2], *flags], secret)
+    return running(tmp_path, address, [command, "--port", address.rpartition(":")[2], *flags], secret, prefix or [])
 
 
 def engine(

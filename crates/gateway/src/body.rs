@@ -21,7 +21,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const DRAIN_BYTES: usize = 128 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most memory that a byte of a body can take until its prompts are token ids: the byte itself, its text, and what
-/// template and tokenizer make of that. `tests/test_memory.py` measures it.
+/// template and tokenizer make of that. `tests/test_robust.py` measures it.
 pub(crate) const BYTES_PER_BODY_BYTE: usize = 8;
 
 /// A request that has been read, a place among the open requests, and a share of the memory for bodies.
