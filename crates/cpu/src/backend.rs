@@ -13,33 +13,17 @@ use baton_fabric::{KvPool, LayerCounter};
 use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
-use crate::batch::{Batch, Passes};
+use crate::batch::{Batch, BatchHalves};
 use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, PhaseClock, Watchers};
+use crate::options::{CpuOptions, Storage, TokenProducts};
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
 use crate::slots::Slots;
-use crate::storage::{KvDtype, Products, Storage, StorageDtype, TokenProducts, WeightForm};
 use crate::threads::team::Team;
 use crate::weights::{Progress, Weights};
 use baton_backend::SampleScratch;
 use baton_backend::{Backend, BackendError, BackendSpec, StepOutput, StepPlan, Ticket};
-
-#[derive(Clone, Debug)]
-pub struct CpuOptions {
-    pub threads: usize,
-    /// Tensor parallelism: so many shards own their heads and columns, each with threads of its own where there are enough.
-    pub tp: usize,
-    pub dtype: StorageDtype,
-    pub kv_dtype: KvDtype,
-    pub weights: WeightForm,
-    pub products: Products,
-    pub kv_pages: usize,
-    pub max_step_tokens: usize,
-    pub max_slots: usize,
-    /// `None` takes the machine's best, or what `BATON_ISA` names.
-    pub isa: Option<Isa>,
-}
 
 pub struct CpuBackend {
     spec: BackendSpec,
@@ -48,16 +32,16 @@ pub struct CpuBackend {
     slots: Slots,
     products: TokenProducts,
     batch: Batch,
-    passes: Passes,
+    halves: BatchHalves,
     results: Vec<RowResult>,
     scratch: Vec<SampleScratch>,
     layers_done: LayerCounter,
-    /// Where the thread that submits is to go with its first step.
+    /// The core that the submitting thread is pinned to with its first step.
     submitter_cpu: Option<usize>,
     submitted: u64,
-    /// Results of steps that were not collected yet, oldest first.
+    /// Outputs of steps that were not collected yet, oldest first.
     done: VecDeque<(u64, StepOutput)>,
-    /// Buffers of outputs that were collected.
+    /// Buffers for the outputs of later steps.
     spare: Vec<StepOutput>,
 }
 
@@ -80,7 +64,7 @@ impl Weights for Model {
 }
 
 impl CpuBackend {
-    /// Packs the weights. Of a model in files nothing else is kept but the one that tokens are looked up in, open.
+    /// Packs the weights. Afterwards only the file of the token embeddings stays open.
     pub fn load(
         model: Arc<Model>,
         options: CpuOptions,
@@ -89,7 +73,7 @@ impl CpuBackend {
         Self::from_weights(model, options, progress)
     }
 
-    /// The same with weights from anywhere.
+    /// Like [`Self::load`], for weights from anywhere.
     pub fn from_weights(
         weights: Arc<dyn Weights>,
         options: CpuOptions,
@@ -134,10 +118,10 @@ impl CpuBackend {
             isa,
             decoder,
             slots: Slots::new(options.max_slots, options.kv_pages, spec.vocab),
-            // Without codes they are all the same.
+            // Without quantized weights the choice has no effect.
             products: products.unwrap_or(TokenProducts::Floats),
             batch: Batch::default(),
-            passes: Passes::default(),
+            halves: BatchHalves::default(),
             results: Vec::new(),
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
             layers_done: LayerCounter::default(),
@@ -148,7 +132,7 @@ impl CpuBackend {
         })
     }
 
-    /// Its threads run on these cores from now on, each on one; so does the thread that submits steps.
+    /// Pins each thread to one of these cores, and the thread that submits steps to the first.
     pub fn pin(&mut self, cpus: &[usize]) -> Result<(), BackendError> {
         self.decoder.team().pin(cpus)?;
         self.submitter_cpu = cpus.first().copied();
@@ -159,7 +143,7 @@ impl CpuBackend {
         self.isa
     }
 
-    /// Runs a whole step; what came out waits to be collected.
+    /// Runs a whole step; its output waits to be collected.
     pub(crate) fn run_step(&mut self, plan: &StepPlan, clock: Option<&PhaseClock>) -> Result<Ticket, BackendError> {
         self.slots.admit(plan)?;
         self.batch.resolve(plan, &self.slots, &self.spec)?;
@@ -167,12 +151,12 @@ impl CpuBackend {
         output.clear();
         if !self.batch.rows.is_empty() {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
-            let (first, (last, products)) = self.passes.of(&self.batch, self.products);
+            let (first, (last, products)) = self.halves.cut(&self.batch, self.products);
             if let Some((batch, products)) = first {
                 let watchers = Watchers { layers: Layers::NotFinal(&self.layers_done), on_layer: None, clock: None };
                 self.decoder.step(batch, products, &sampling, watchers)?;
             }
-            // A layer is done when all rows have passed it.
+            // A layer is done when the rows of both halves have passed it.
             let layers = Layers::Final(&self.layers_done);
             let watchers = Watchers { layers, on_layer: plan.on_layer.as_ref(), clock };
             self.decoder.step(last, products, &sampling, watchers)?;
@@ -184,14 +168,14 @@ impl CpuBackend {
         Ok(Ticket::new(self.submitted))
     }
 
-    /// Digest of a page's first `tokens` tokens in canonical order: equal wherever they were computed or how.
+    /// Digest of a page's first `tokens` tokens in canonical order, which is equal wherever and however they were computed.
     pub fn page_digest(&self, page: PageId, layers: Range<usize>, tokens: usize) -> [u8; 32] {
         let mut bytes = Vec::new();
         self.decoder.export(page, layers, tokens, &mut bytes);
         *blake3::hash(&bytes).as_bytes()
     }
 
-    /// The residual stream after the last layer, row by row, of a segment of the last step, which took a single pass.
+    /// The residual stream after the last layer, row by row, of a segment of the last step, which was not cut into halves.
     pub fn hidden_of_last_step(&self, segment: usize) -> Vec<f32> {
         let rows = self.batch.segments.get(segment).map_or(0..0, |segment| segment.rows.clone());
         rows.flat_map(|row| self.decoder.hidden(row)).copied().collect()

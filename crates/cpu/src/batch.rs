@@ -1,12 +1,12 @@
-//! A plan, checked and resolved: every input a known token at a known place. Kernels trust it.
+//! A step plan after all checks, with every input token and page known. Kernels rely on the checks.
 
-mod passes;
+mod halves;
 
 use std::ops::Range;
 
 use baton_core::{PAGE_TOKENS, PageId, TokenId};
 
-pub(crate) use self::passes::Passes;
+pub(crate) use self::halves::BatchHalves;
 use super::slots::Slots;
 use baton_backend::{BackendError, BackendSpec, InputToken, Segment, SlotId, StepPlan};
 
@@ -18,7 +18,7 @@ pub(crate) struct Batch {
     pub(crate) pages: Vec<PageId>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) wanted: Vec<Wanted>,
-    /// By slot: each is sampled at most once, so that members can sample side by side.
+    /// By slot: whether it is sampled. Each is sampled at most once, so that members can sample in parallel.
     samples: Vec<bool>,
 }
 
@@ -27,9 +27,9 @@ pub(crate) struct Batch {
 pub(crate) struct Row {
     pub(crate) token: TokenId,
     pub(crate) position: usize,
-    /// Where its K and V go.
+    /// The page of its K and V.
     pub(crate) page: PageId,
-    /// Or it is a prompt's.
+    /// Whether it was generated; otherwise it belongs to the prompt.
     pub(crate) generated: bool,
 }
 
@@ -38,19 +38,19 @@ pub(crate) struct Row {
 pub(crate) struct SegmentRows {
     pub(crate) rows: Range<usize>,
     pub(crate) first_position: usize,
-    /// Into [`Batch::pages`].
+    /// A range of [`Batch::pages`].
     pub(crate) pages: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Among those of all passes.
+    /// Its index among the wanted rows of the whole step.
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) slot: SlotId,
     pub(crate) position: usize,
     pub(crate) sample: bool,
-    /// The token that follows in the prompt, and how many alternatives to report.
+    /// The next token of the prompt, and how many alternatives to report.
     pub(crate) prompt_logprobs: Option<(TokenId, u32)>,
 }
 

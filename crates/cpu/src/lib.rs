@@ -7,20 +7,20 @@ mod batch;
 mod layers;
 mod matmul;
 mod memory;
+mod options;
 mod probe;
 mod sampling;
 mod shards;
 mod simd;
 mod slots;
-mod storage;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod weights;
 
-pub use backend::{CpuBackend, CpuOptions};
+pub use backend::CpuBackend;
+pub use options::{CpuOptions, KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use probe::{Phase, PhaseClock, Probe};
 pub use simd::isa::Isa;
-pub use storage::{KvDtype, Products, StorageDtype, WeightForm, kv_layout};
 pub use threads::topology::{HardwareThreads, cores, quota};
 pub use weights::{Progress, Weights};

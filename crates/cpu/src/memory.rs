@@ -1,4 +1,4 @@
-//! Where bytes live: regions of the kernel's memory, the buffers of a step, the pages of the KV cache.
+//! Memory: mapped regions, the buffers of a step, the pages of the KV cache.
 
 pub(crate) mod kv;
 pub(crate) mod region;

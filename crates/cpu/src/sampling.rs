@@ -1,4 +1,4 @@
-//! From rows of logits to a step's output.
+//! Turns rows of logits into a step's output.
 
 use baton_core::TokenLogprobs;
 
@@ -9,14 +9,14 @@ use crate::memory::shared::Shared;
 use baton_backend::{PromptLogprob, Sample, StepOutput};
 use baton_backend::{SampleScratch, token_logprobs};
 
-/// What a wanted row gave.
+/// Output of one wanted row.
 #[derive(Default)]
 pub(crate) struct RowResult {
     sample: Option<Sample>,
     prompt_logprobs: Option<TokenLogprobs>,
 }
 
-/// Samples rows on whichever member has them.
+/// Samples each row on the member that computed it.
 pub(crate) struct Sampling<'a> {
     wanted: &'a [Wanted],
     slots: Shared<'a, Option<Slot>>,
@@ -56,7 +56,7 @@ impl LogitsSink for Sampling<'_> {
             // SAFETY: the batch samples each slot at most once.
             if let Some(state) = unsafe { self.slots.get_mut(slot.0 as usize) } {
                 let (token, logprobs) = state.sampler.sample(logits, scratch);
-                // A failed row's sequence ends; whatever was planned behind it must still be a token.
+                // A failed row's sequence ends, but a step that is already planned still needs a token.
                 state.set_last_sampled(token.unwrap_or_default());
                 result.sample = Some(Sample { slot, token, logprobs });
             }
@@ -64,7 +64,7 @@ impl LogitsSink for Sampling<'_> {
     }
 }
 
-/// Into an empty output, in the plan's order, since wanted rows are.
+/// Fills an empty output in the plan's order, which wanted rows have.
 pub(crate) fn write_output(batch: &Batch, results: &mut [RowResult], output: &mut StepOutput) {
     for (wanted, result) in batch.wanted.iter().zip(results) {
         output.samples.extend(result.sample.take());

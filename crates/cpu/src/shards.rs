@@ -22,11 +22,11 @@ pub(crate) struct Shards {
     /// KV heads of each shard.
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Of the model.
+    /// KV heads of the whole model.
     all_kv_heads: usize,
 }
 
-/// How the output rows of a weight matrix are dealt out.
+/// How the output rows of a weight matrix are divided among shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deal {
     QueryHeads,

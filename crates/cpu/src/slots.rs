@@ -31,7 +31,7 @@ impl Slot {
         self.spec.prompt.len()
     }
 
-    /// `None` beyond the prompt.
+    /// The prompt's token at a position; `None` beyond the prompt.
     pub(crate) fn prompt_token(&self, position: usize) -> Option<TokenId> {
         self.spec.prompt.get(position).copied()
     }
@@ -43,7 +43,7 @@ impl Slots {
         Self { slots, pages: SlotPages::new(max_slots, pages_total), vocab_size }
     }
 
-    /// Takes over what a plan says of slots, before its segments.
+    /// Applies a plan's changes of slots, before its segments run.
     pub(crate) fn admit(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for (slot, spec) in &plan.admitted {
             let max_slots = self.slots.len();
@@ -78,7 +78,7 @@ impl Slots {
         self.pages.up_to(slot, end)
     }
 
-    /// By slot number, for the members that sample.
+    /// All slots by number, for the members that sample.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Option<Slot>] {
         &mut self.slots
     }

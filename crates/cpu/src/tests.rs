@@ -3,9 +3,9 @@
 
 mod bundled;
 mod contract;
-mod evening;
 mod exact;
 mod hook;
+mod key_scales;
 mod reference;
 mod runner;
 mod sharded;

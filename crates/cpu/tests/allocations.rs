@@ -64,7 +64,7 @@ fn decoding_allocates_nothing() {
 fn check(weights: WeightForm) {
     let model = Arc::new(Model::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap());
     let options = CpuOptions {
-        // More of them take part when they get to it, and grow their buffers then.
+        // Further threads may take part in later steps for the first time, and would grow their buffers then.
         threads: 1,
         tp: 1,
         dtype: StorageDtype::Auto,
@@ -98,7 +98,7 @@ fn check(weights: WeightForm) {
         backend.collect(ticket, &mut output).unwrap();
         let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert_eq!(output.samples.len(), SEQUENCES);
-        // The first steps find the sizes of all buffers.
+        // The first steps grow all buffers to their sizes.
         assert!(position < PROMPT_TOKENS + 5 || allocations == 0, "{allocations} at position {position}, {weights:?}");
         plan.admitted.clear();
         plan.segments.clear();

@@ -1,5 +1,5 @@
-//! The bundled model on the CPU: a stream depends on its request alone. Neither the batch, nor chunks, threads, the prefix
-//! cache, preemption or sharing between choices change one token or log-probability.
+//! The bundled model on the CPU: a stream depends on its request alone. Batch, chunks, threads, prefix cache, preemption and
+//! sharing between choices do not change a token or log-probability.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Setup {
     prefix_cache: bool,
 }
 
-/// Everything a request's events said, by choice.
+/// The contents of a request's events, by choice.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     prompt: Vec<TokenLogprobs>,

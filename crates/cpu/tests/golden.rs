@@ -1,4 +1,4 @@
-//! What Hugging Face transformers computes in f32, compared with what the backend computes: see scripts/golden.py.
+//! Compares the backend with Hugging Face transformers in f32: see scripts/golden.py.
 //!
 //! Log-probabilities of the whole vocabulary are compared, since those leave a backend: logits up to one constant per
 //! position.
@@ -62,7 +62,7 @@ fn int8_kv_stays_close() {
 
 #[derive(Debug)]
 struct Difference {
-    /// Of a log-probability, over all golden positions and the whole vocabulary.
+    /// The largest error of a log-probability, over all golden positions and the whole vocabulary.
     largest: f64,
     /// Mean Kullback-Leibler divergence from the golden distribution.
     divergence: f64,
@@ -129,7 +129,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
         }],
         tokens: tokens.iter().map(|token| InputToken::Known(*token)).collect(),
         tables: vec![TableChange { slot, first: 0, pages: 0..pages }],
-        // Backwards, so that a page is not found by its position.
+        // Backwards, so that the number of a page differs from its place in the sequence.
         pages: (0..pages as u32).rev().map(PageId).collect(),
         released: vec![slot],
         on_layer: None,

@@ -10,9 +10,9 @@
 //! Prefill and decode, alone or in a batch, take the same blocks; a row's arithmetic depends on its own position only.
 
 mod block;
-mod chain;
 mod cut;
-mod pairs;
+mod kernel_bf16;
+mod kernel_f32;
 mod partials;
 mod queries;
 mod softmax;
@@ -27,7 +27,7 @@ use self::softmax::{BlockSum, Folded};
 use super::rope::{RopeTable, rotated};
 use crate::batch::Batch;
 use crate::matmul::arithmetic::Waiting;
-use crate::memory::kv::{KvShard, even_out};
+use crate::memory::kv::{KvShard, apply_scales};
 use crate::memory::region::Floats;
 use crate::memory::shared::Shared;
 use crate::shards::Shards;
@@ -35,22 +35,22 @@ use crate::simd::math::TOGETHER;
 use crate::simd::vector::{Kernel, LANES, Lanes, padded};
 use baton_backend::BackendError;
 
-/// Part of the reduction plan: changing it changes results.
+/// The number of tokens whose values are summed at once. Changing it changes results.
 pub(crate) const BLOCK_TOKENS: usize = 256;
 
-/// What all items of one layer and shard have in common. Heads are the shard's, numbered from 0.
+/// What all items of one layer and shard share. Heads are the shard's, numbered from 0.
 pub(crate) struct Attention<'a, E: BlockProducts> {
     pub(crate) kv: KvShard<'a, E>,
     pub(crate) layer: usize,
-    /// Of the shard's KV heads, where their keys are evened out.
-    pub(crate) evening: Option<&'a [f32]>,
+    /// Factors of queries for each of the shard's KV heads, where keys are scaled.
+    pub(crate) query_scales: Option<&'a [f32]>,
     pub(crate) rope: &'a RopeTable,
     pub(crate) shards: Shards,
     pub(crate) shard: usize,
     /// Rows of the step: heads of q (not yet rotated), then k, then v. Not written in this phase.
     pub(crate) qkv: Shared<'a, f32>,
     pub(crate) qkv_stride: usize,
-    /// Where the shard's heads of q begin.
+    /// The index of the shard's first head of q in a row.
     pub(crate) qkv_first: usize,
     pub(crate) out: Waiting<'a, E::Arithmetic>,
     pub(crate) partials: Partials<'a>,
@@ -106,14 +106,14 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
 
 /// Buffers of one member.
 pub(crate) struct AttentionScratch<E: BlockProducts> {
-    /// One rotated query.
+    /// Buffer for one rotated query.
     turned: Vec<f32>,
-    /// Tokens that each row sees: all up to its own.
+    /// The number of tokens that each row sees: all up to its own.
     visible: Vec<usize>,
     operands: E::Operands,
     /// `[row][token]` of one block.
     scores: Floats,
-    /// Of each row's scores.
+    /// The largest score of each row.
     largest: Vec<f32>,
     sums: Vec<BlockSum>,
     values: Floats,
@@ -143,7 +143,7 @@ pub(crate) struct AttentionItem<'a, E: BlockProducts> {
 }
 
 impl<'a, E: BlockProducts> AttentionItem<'a, E> {
-    /// Another one that this member will probably do soon.
+    /// Also prefetches the queries of the item that this member will probably do next.
     pub(crate) fn before(
         self,
         attention: &'a Attention<'a, E>,
@@ -161,7 +161,7 @@ impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         self.gather_queries::<L>();
-        // Weights are powers of two: log₂ e is a part of the scale.
+        // Softmax uses powers of two, so log₂ e is a part of the scale.
         let scale = std::f32::consts::LOG2_E / (self.queries.attention.head_dim() as f32).sqrt();
         for index in self.queries.item.blocks.clone() {
             let AttentionScratch { visible, operands, scores, largest, sums, values, folded, .. } = &mut *self.scratch;
@@ -199,8 +199,8 @@ struct Softened<'a, 'b, E: BlockProducts> {
 }
 
 impl<E: BlockProducts> Softened<'_, '_, E> {
-    /// Rows together, where there are registers for them; then those that are left. All of them twice: weights need not wait for
-    /// their row's largest score then.
+    /// Handles several rows together where there are registers for them, then the rest one by one. The largest scores of all rows
+    /// come first, so that no exponential waits for one.
     #[inline(always)]
     fn run<L: Lanes>(mut self) {
         let rows = self.block.rows.clone();
@@ -218,7 +218,7 @@ impl<E: BlockProducts> Softened<'_, '_, E> {
             if L::MANY_REGISTERS { self.weigh::<L, 1, TOGETHER>(row) } else { self.weigh::<L, 1, 1>(row) }
         }
         if let Some(next) = &mut self.next {
-            next.ask::<L>(E::BLOCK_ROWS);
+            next.prefetch::<L>(E::BLOCK_ROWS);
         }
     }
 
@@ -237,12 +237,12 @@ impl<E: BlockProducts> Softened<'_, '_, E> {
         let sums = E::weigh::<L, R, N>(self.block, self.operands, row, scores, (self.scale, largest));
         self.sums[row..row + R].copy_from_slice(&sums);
         if let Some(next) = &mut self.next {
-            next.ask::<L>(R);
+            next.prefetch::<L>(R);
         }
     }
 }
 
-/// An item whose blocks are all in the partial results.
+/// Folds an item whose blocks are all in the partial results.
 pub(crate) struct AttentionFold<'a, E: BlockProducts>(AttentionItem<'a, E>);
 
 impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
@@ -270,7 +270,7 @@ impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
 impl<E: BlockProducts> AttentionItem<'_, E> {
     #[inline(always)]
     fn gather_queries<L: Lanes>(&mut self) {
-        let &Attention { qkv, rope, evening, .. } = self.queries.attention;
+        let &Attention { qkv, rope, query_scales, .. } = self.queries.attention;
         let head_dim = self.queries.attention.head_dim();
         let AttentionScratch { turned, visible, operands, .. } = &mut *self.scratch;
         visible.clear();
@@ -279,7 +279,7 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
             visible.push(position + 1);
             // SAFETY: nobody writes them in this phase.
             let query = unsafe { qkv.slice(at..at + head_dim) };
-            if evening.is_none() && rope.is_whole() {
+            if query_scales.is_none() && rope.is_whole() {
                 let (half, turn) = (head_dim / 2, rope.at(position));
                 for j in (0..half).step_by(LANES) {
                     let (low, high) = rotated::<L>(turn, query, j);
@@ -289,14 +289,14 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
                 continue;
             }
             rope.rotate::<L>(position, query, turned);
-            if let Some(powers) = evening {
-                even_out(turned, &powers[self.queries.kv_head * head_dim..]);
+            if let Some(scales) = query_scales {
+                apply_scales(turned, &scales[self.queries.kv_head * head_dim..]);
             }
             E::put_query::<L>(operands, row, turned);
         }
     }
 
-    /// A block's rows, until others are there.
+    /// Stores a block's rows as partial results, to be folded when all blocks are done.
     #[inline(always)]
     fn put_aside(&self, place: usize) {
         let attention = self.queries.attention;

@@ -1,4 +1,4 @@
-//! The forward pass of a step: all rows of all segments go through each layer together.
+//! The forward pass: all rows of a batch go through each layer together.
 
 mod append;
 mod gathered;
@@ -22,24 +22,24 @@ use crate::batch::Batch;
 use crate::matmul::arithmetic::{Arithmetic, Waiting};
 use crate::matmul::gemm::OwnRows;
 use crate::matmul::quant::CodeProducts;
-use crate::memory::kv::{Evening, KvPool, KvShape};
+use crate::memory::kv::{KeyScales, KvPool, KvShape};
 use crate::memory::shared::Shared;
 use crate::memory::workspace::Workspace;
+use crate::options::{TokenProducts, WeightForm};
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
-use crate::storage::{TokenProducts, WeightForm};
 use crate::threads::team::{Member, Team};
 use crate::weights::element::Element;
 use crate::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
 use baton_backend::{BackendError, LayerHook};
 
-/// Takes rows of logits, on any member and in any order.
+/// Receives rows of logits, on any member and in any order.
 pub(crate) trait LogitsSink: Sync {
-    /// `wanted` is the [number](crate::batch::Wanted::number) of a row; each comes once.
+    /// `wanted` is the [number](crate::batch::Wanted::number) of a row; each row is passed once.
     fn take(&self, wanted: usize, logits: &mut [f32], member: usize);
 }
 
-/// Who is told how far a step is.
+/// Receivers of a step's progress.
 #[derive(Clone, Copy)]
 pub(crate) struct Watchers<'a> {
     pub(crate) layers: Layers<'a>,
@@ -47,7 +47,7 @@ pub(crate) struct Watchers<'a> {
     pub(crate) clock: Option<&'a PhaseClock>,
 }
 
-/// What the layers of a forward pass count as.
+/// How the layers of a forward pass are counted.
 #[derive(Clone, Copy)]
 pub(crate) enum Layers<'a> {
     /// Other rows of the step have yet to pass them.
@@ -69,9 +69,9 @@ impl Layers<'_> {
     }
 }
 
-/// A model ready to run, whatever its weights and KV are stored as.
+/// A loaded model, whatever its weights and KV are stored as.
 pub(crate) trait Decode: Send {
-    /// Weights that are codes have these products, but for those of logits.
+    /// `products` is how quantized weights are multiplied, except for logits.
     fn step(
         &mut self,
         batch: &Batch,
@@ -82,28 +82,28 @@ pub(crate) trait Decode: Send {
 
     fn team(&self) -> &Team;
 
-    /// Storage and order of sums, as they appear in a `numerics_id`.
+    /// The element types and the order of sums, as they appear in a `numerics_id`.
     fn numerics(&self, products: Option<TokenProducts>) -> String;
 
-    /// Those of the weights that are codes, if some are, where others would be as wanted.
+    /// How the quantized weights are multiplied, if there are any: as `wanted`, where their formats allow it.
     fn products(&self, wanted: TokenProducts) -> Option<TokenProducts>;
 
-    /// Memory of the weights that a phase of all layers reads.
+    /// The memory of the weights that a phase reads in all layers.
     fn weight_bytes(&self, phase: Phase) -> usize;
 
     fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
 
-    /// By shard: bytes of activations that the other shards have read.
+    /// Bytes of activations that the other shards have read, by shard.
     fn gathered_bytes(&self) -> &[u64];
 
-    /// The residual stream after the last layer, of all rows of the last step.
+    /// A row of the residual stream after the last layer of the last step.
     fn hidden(&self, row: usize) -> &[f32];
 
     /// Appends a page in canonical order.
     fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
 }
 
-/// What pages hold says what weights are stored as.
+/// A decoder with KV stored as `K`, which also decides how weights are stored.
 pub(crate) struct Decoder<K: BlockProducts> {
     isa: Isa,
     team: Team,
@@ -114,7 +114,7 @@ pub(crate) struct Decoder<K: BlockProducts> {
     weights: DecoderWeights<K::Arithmetic>,
     rope: RopeTable,
     kv: KvPool<K>,
-    evening: Option<Evening>,
+    key_scales: Option<KeyScales>,
     workspace: Workspace<K>,
     attention: AttentionCut,
 }
@@ -136,7 +136,7 @@ impl<K: BlockProducts> Decoder<K> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, BackendError> {
         let spec = source.spec().clone();
-        // One sequence of full length can be split.
+        // Enough for one sequence of full length.
         let partial_slots = sizes.context.div_ceil(BLOCK_TOKENS);
         let shape = KvShape { layers: spec.layers, pages: sizes.pages, heads: spec.kv_heads, head_dim: spec.head_dim };
         Ok(Self {
@@ -151,7 +151,7 @@ impl<K: BlockProducts> Decoder<K> {
             )?,
             rope: RopeTable::new(&spec.rope, spec.head_dim, sizes.context),
             kv: KvPool::new(shape, shards.count)?,
-            evening: K::EVENED.then(|| Evening::of(&**source)).transpose()?,
+            key_scales: K::SCALES_KEYS.then(|| KeyScales::of(&**source)).transpose()?,
             workspace: Workspace::new(&spec, &shards, sizes.max_rows, partial_slots, team.size())?,
             attention: AttentionCut::new(&shards, K::BLOCK_ROWS, partial_slots),
             gathered: Gathered::new(&spec, &shards),
@@ -186,7 +186,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
             products,
             rope: &self.rope,
             kv: &self.kv,
-            evening: self.evening.as_ref(),
+            key_scales: self.key_scales.as_ref(),
             batch,
             attention: &self.attention,
             partials: workspace.partials.share(),

@@ -8,13 +8,13 @@ use crate::simd::vector::{LANES, Lanes};
 #[derive(Clone, Copy)]
 pub(crate) struct RmsNorm<'a> {
     pub(crate) weight: &'a [f32],
-    /// Without padding.
+    /// The width without padding.
     pub(crate) hidden: usize,
     pub(crate) eps: f32,
 }
 
 impl RmsNorm<'_> {
-    /// Hands 16 columns after the other to `put`.
+    /// Passes the normed row to `put`, 16 columns at a time.
     #[inline(always)]
     pub(crate) fn apply<L: Lanes>(&self, x: &[f32], mut put: impl FnMut(usize, L)) {
         let [scale] = self.scales([x]);
@@ -25,7 +25,8 @@ impl RmsNorm<'_> {
         }
     }
 
-    /// What rows are multiplied with, beside the weights. Several take turns, as each sum waits for its last step.
+    /// The factors of rows, to be multiplied with the weights. Several rows are interleaved, because each sum waits for its last
+    /// addition.
     #[inline(always)]
     pub(crate) fn scales<L: Lanes, const R: usize>(&self, rows: [&[f32]; R]) -> [L; R] {
         let width = self.weight.len();

@@ -19,7 +19,7 @@ impl RopeTable {
         let mut table = Self { half: head_dim / 2, cos: Vec::new(), sin: Vec::new() };
         for position in 0..positions {
             for &frequency in &frequencies {
-                // The angle is rounded to f32 before it is turned, as the models were trained.
+                // The angle is rounded to f32 first, as in the models' training.
                 let angle = f64::from(position as f32 * frequency);
                 table.cos.push(angle.cos() as f32);
                 table.sin.push(angle.sin() as f32);
@@ -28,7 +28,7 @@ impl RopeTable {
         table
     }
 
-    /// Whether heads are whole vectors on both sides of their middle.
+    /// Whether each half of a head is a whole number of vectors.
     pub(crate) fn is_whole(&self) -> bool {
         self.half.is_multiple_of(LANES)
     }
@@ -61,7 +61,7 @@ impl RopeTable {
     }
 }
 
-/// Dimensions `j..j + 16` of a head, and those that they are rotated with.
+/// Dimensions `j..j + 16` of a head and of its second half, rotated.
 #[inline(always)]
 pub(crate) fn rotated<L: Lanes>((cos, sin): (&[f32], &[f32]), head: &[f32], j: usize) -> (L, L) {
     let half = cos.len();

@@ -1,8 +1,8 @@
-//! KV memory: pages of 32 tokens, one block per (layer, page, K or V, head), whose inside is a [`KvElement`]'s.
+//! KV memory: pages of 32 tokens, one block per (layer, page, K or V, head). A [`KvElement`] defines the layout inside a block.
 
 mod element;
-mod evening;
 mod int8;
+mod key_scales;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -12,13 +12,13 @@ use baton_core::{PAGE_TOKENS, PageId};
 use baton_fabric::Half;
 
 pub(crate) use self::element::KvElement;
-pub(crate) use self::evening::{Evening, even_out};
 pub(crate) use self::int8::{scales, widen};
+pub(crate) use self::key_scales::{KeyScales, apply_scales};
+use crate::options::layout;
 use crate::simd::vector::{Lanes, padded};
-use crate::storage::layout;
 use baton_backend::BackendError;
 
-/// Memory that the fabric reads and, while a page is reserved for a hand-off, writes.
+/// The pages of an engine. The fabric reads them and, while a page is reserved for a hand-off, writes them.
 pub(crate) struct KvPool<E> {
     memory: Arc<baton_fabric::KvPool>,
     shape: KvShape,
@@ -29,9 +29,9 @@ pub(crate) struct KvPool<E> {
 pub(crate) struct KvShape {
     pub(crate) layers: usize,
     pub(crate) pages: usize,
-    /// Of the model: shards have some of them each, or the same.
+    /// KV heads of the model; several shards may hold the same one.
     pub(crate) heads: usize,
-    /// Even.
+    /// An even number.
     pub(crate) head_dim: usize,
 }
 
@@ -55,8 +55,8 @@ impl<E: KvElement> KvPool<E> {
         KvShard { shard: &self.memory.shards()[shard], head_dim: self.shape.head_dim, element: PhantomData }
     }
 
-    /// One page in the order it has outside of this backend: per layer K `[token][head][dim]`, then V; little-endian. Where
-    /// a token of a head has a scale, it comes before its dimensions.
+    /// Appends one page in canonical order: per layer K `[token][head][dim]`, then V; little-endian. Where a token of a head has a
+    /// scale, it comes before its dimensions.
     ///
     /// # Safety
     /// Nobody writes these tokens of the page now.
@@ -72,7 +72,7 @@ impl<E: KvElement> KvPool<E> {
         }
     }
 
-    /// One holder of each head, ascending.
+    /// One shard that holds each head, and the head's number in it, in the order of heads.
     fn every_head(&self) -> impl Iterator<Item = (KvShard<'_, E>, usize)> {
         self.memory.offered().flat_map(|shard| {
             let view = KvShard { shard, head_dim: self.shape.head_dim, element: PhantomData };

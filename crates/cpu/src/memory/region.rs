@@ -1,4 +1,4 @@
-//! Big memory: weights, KV pages and step buffers, zeroed by the kernel when first touched.
+//! Mapped memory for weights and step buffers, zeroed by the system when first touched.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use baton_backend::BackendError;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Smaller regions would waste most of one.
+/// Smaller regions would waste most of a huge page.
 const LEAST_HUGE_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 /// Private anonymous memory, 64-byte aligned at least; on huge pages where it is big enough for them.
@@ -20,7 +20,7 @@ pub(crate) struct Region {
     bytes: usize,
 }
 
-// SAFETY: plain memory; what is written where is the user's business, as with any allocation.
+// SAFETY: plain memory without an owner among threads, as with any allocation.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -71,23 +71,23 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped; nobody keeps a pointer beyond the region's owner.
+        // SAFETY: exactly what was mapped; no pointer outlives the region's owner.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
     }
 }
 
-/// Plain numbers.
+/// Plain number types.
 ///
 /// # Safety
-/// Any bits are a value.
+/// Any bit pattern is a value.
 pub(crate) unsafe trait Number: Copy + Send + Sync + 'static {}
 
-// SAFETY: any bits are a float.
+// SAFETY: any bit pattern is a float.
 unsafe impl Number for f32 {}
-// SAFETY: any bits are a float.
+// SAFETY: any bit pattern is a float.
 unsafe impl Number for bf16 {}
 
-/// Numbers in a region of their own, zero at first.
+/// Numbers in a region of their own, initially zero.
 pub(crate) struct Buffer<T> {
     region: Region,
     numbers: PhantomData<T>,
@@ -101,11 +101,11 @@ impl<T: Number> Buffer<T> {
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: the region holds this many, and any bits are a number.
+        // SAFETY: the region holds this many, and any bit pattern is a number.
         unsafe { std::slice::from_raw_parts(self.region.as_ptr().cast(), self.region.bytes() / size_of::<T>()) }
     }
 
-    /// Pointers from earlier calls stay good.
+    /// Pointers from earlier calls stay valid.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
         self.region.as_ptr().cast()
     }

@@ -1,10 +1,10 @@
-//! Slices that a team writes in disjoint parts.
+//! Slices of which the members of a team write disjoint parts.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A `&mut [T]` that members of a team share. Who writes what is the business of the phase: each item owns its rows or
-/// columns, and a phase begins when the one before has ended.
+/// A `&mut [T]` that members of a team share. The phase decides who writes what: each item owns its rows or columns, and a phase
+/// begins when the one before has ended.
 pub(crate) struct Shared<'a, T> {
     first: *mut T,
     len: usize,
@@ -57,7 +57,7 @@ impl<'a, T> Shared<'a, T> {
         unsafe { &mut self.slice_mut(index..index + 1)[0] }
     }
 
-    /// For kernels that address rows and columns of it.
+    /// For kernels that address rows and columns by pointer.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.first

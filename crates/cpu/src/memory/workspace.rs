@@ -1,5 +1,5 @@
-//! Buffers of a step, made once for the largest step there can be. Rows are padded to whole vectors; the padding is zero
-//! and stays zero, since padded weights are.
+//! Buffers of a step, allocated once for the largest step there can be. Rows are padded to whole vectors; the padding stays zero,
+//! since the padding of weights is zero.
 
 use baton_model::DecoderSpec;
 
@@ -17,7 +17,7 @@ pub(crate) struct Workspace<K: BlockProducts> {
     pub(crate) qkv: Floats,
     pub(crate) attended: Buffer<<K::Arithmetic as Arithmetic>::Left>,
     pub(crate) gated: Buffer<<K::Arithmetic as Arithmetic>::Left>,
-    /// Of one group of wanted rows.
+    /// Logits of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     pub(crate) partials: PartialBuffers,
@@ -29,15 +29,15 @@ pub(crate) struct Workspace<K: BlockProducts> {
 pub(crate) struct Scratch<K: BlockProducts> {
     pub(crate) attention: AttentionScratch<K>,
     pub(crate) packed: <K::Arithmetic as Arithmetic>::Packed,
-    /// One rotated head.
+    /// Buffer for one rotated head.
     pub(crate) turned: Vec<f32>,
 }
 
-/// Columns of a row; where it is f32, its stride.
+/// Columns of a row, which are its stride where it is f32.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Widths {
     pub(crate) hidden: usize,
-    /// Of one shard; rows hold those of all, one after the other.
+    /// Columns of one shard; a row holds those of all shards, one after the other.
     pub(crate) shard_qkv: usize,
     pub(crate) qkv: usize,
     pub(crate) attended: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Widths {
     pub(crate) vocab: usize,
 }
 
-/// Logits kept at once: enough rows for a decode batch, bounded for big vocabularies.
+/// Bounds of the logits that are held at once: enough rows for a decode batch, fewer for large vocabularies.
 const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 

@@ -24,7 +24,7 @@ fn specs() -> Vec<(&'static str, DecoderSpec, Setup)> {
         ("wide group f32", wide_group_spec(Dtype::F32), Setup::PLAIN),
         ("blocks", block_spec(), Setup::PLAIN),
         ("blocks, int8 KV", block_spec(), Setup::INT8_KV),
-        ("blocks, whole numbers", block_spec(), Setup::INTEGER),
+        ("blocks, integers", block_spec(), Setup::INTEGER),
         ("blocks, both", block_spec(), Setup::BOTH),
     ]
 }
@@ -40,7 +40,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     let mut whole = sequence(0, (0..64).collect());
     run_alone(&mut backend, &mut whole, len);
     let expected = whole.result(&backend, layers);
-    // More than are computed at a time.
+    // More rows of logits than are computed at a time.
     let expected_logits = distributions(&mut backend, &of_prompt(6, (64..128).collect()), vocab);
     let compare = |got: &Sequence, backend: &CpuBackend, how: &str| {
         let result = got.result(backend, layers);
@@ -59,7 +59,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
         if isa == Isa::Portable && (!portable || threads == 3) {
             continue;
         }
-        // Few rows at a time and many take different ways through compact weights.
+        // Few and many rows use different kernels for 12-bit weights.
         let (form, chunk) = match threads {
             1 => (WeightForm::Compact, 23),
             // The last item has a row or two.
@@ -111,20 +111,19 @@ fn however_it_is_computed() {
 fn however_deep_it_is() {
     for spec in deep_specs() {
         let name = format!("deep, {} × {}", spec.hidden, spec.ffn);
-        // 129 rows at a time are enough products that passes are short, and items wide.
+        // 129 rows at a time: stretches of K are short, and items wide.
         check_all_ways(&name, Arc::new(TinyModel::new(spec)), Setup::PLAIN, 150, true);
     }
-    // Two passes; then more blocks than are expanded at a time, from the middle of a supercell on, too, and rows with room between
-    // them.
+    // Two stretches of K; then more blocks than are expanded at a time, also from the middle of a superblock on, and rows that are
+    // not next to each other.
     for ffn in [1024, 2560] {
         let blocks = Arc::new(TinyModel::new(DecoderSpec { ffn, ..block_spec() }));
         check_all_ways(&format!("{ffn} deep blocks"), Arc::clone(&blocks) as _, Setup::PLAIN, 150, false);
-        check_all_ways(&format!("{ffn} deep blocks, whole numbers"), blocks, Setup::INTEGER, 60, true);
+        check_all_ways(&format!("{ffn} deep blocks, integers"), blocks, Setup::INTEGER, 60, true);
     }
 }
 
-/// Where threads would wait for the others, decoding sequences are split along their tokens: one of up to five blocks of 256, then
-/// two.
+/// Where threads would be idle, decoding sequences are split along their tokens: one of up to five blocks of 256, then two.
 #[test]
 fn split_among_threads() {
     for (name, spec, setup) in specs() {
@@ -146,7 +145,7 @@ fn split_among_threads() {
     }
 }
 
-/// Pages come with what a former owner left in them, at worst bits that are no number.
+/// Pages hold what a former owner left in them, at worst NaN.
 #[test]
 fn stale_pages_do_not_show() {
     for (name, spec, setup) in specs() {
@@ -167,19 +166,19 @@ fn stale_pages_do_not_show() {
     }
 }
 
-/// Every KV value becomes NaN, or has a scale that is.
+/// Sets every KV value, or its scale, to NaN.
 fn poison(backend: &CpuBackend) {
     let pool = backend.kv_pool().unwrap();
     let shard = &pool.shards()[0];
     for layer in 0..pool.layout().layers {
         for page in 0..pool.pages() {
-            // SAFETY: a whole block of a backend that does nothing now.
+            // SAFETY: a whole block; the backend is idle.
             unsafe { shard.block(layer, PageId(page)).write_bytes(0xff, shard.layout.block_bytes()) };
         }
     }
 }
 
-/// Without it the tests above would compare plain weights with plain ones.
+/// Otherwise the tests above would compare plain weights with plain ones.
 #[test]
 fn compact_weights_are_compact() {
     let specs = specs().into_iter().map(|(_, spec, _)| spec).chain(deep_specs());
@@ -212,7 +211,7 @@ fn storage_is_part_of_the_numerics_id() {
 }
 
 #[test]
-fn products_of_whole_numbers_are_part_of_the_numerics_id() {
+fn integer_matmuls_are_part_of_the_numerics_id() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
     let id = |setup: Setup| setup.backend(Arc::clone(&weights)).spec().numerics.id.clone();
     let (float, integer, both) = (id(Setup::PLAIN), id(Setup::INTEGER), id(Setup::BOTH));
@@ -224,9 +223,9 @@ fn products_of_whole_numbers_are_part_of_the_numerics_id() {
     }
 }
 
-/// An engine says whether it matters where a token comes from.
+/// Numerics promise less where prompt and generated tokens are multiplied differently.
 #[test]
-fn generated_tokens_differ_where_products_do() {
+fn generated_tokens_differ_where_matmuls_do() {
     for (spec, setup, expected) in [
         (block_spec(), Setup::BOTH, true),
         (block_spec(), Setup::PLAIN, false),
@@ -238,9 +237,9 @@ fn generated_tokens_differ_where_products_do() {
     }
 }
 
-/// A prompt's KV is what floats give, and what follows it is what whole numbers give behind that.
+/// With both, a prompt's KV is that of floats, and the KV of what follows is that of integers after that prompt.
 #[test]
-fn prompts_are_floats_and_answers_whole_numbers() {
+fn prompts_are_floats_and_answers_integers() {
     const PROMPT: usize = 64;
     const END: usize = 90;
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));
@@ -270,5 +269,5 @@ fn prompts_are_floats_and_answers_whole_numbers() {
     let mut of_integers = Setup::INTEGER.backend(Arc::clone(&weights));
     let mut whole = sequence();
     run_alone(&mut of_integers, &mut whole, END);
-    assert_ne!(all.result(&both, layers).1, whole.result(&of_integers, layers).1, "prompts are no whole numbers");
+    assert_ne!(all.result(&both, layers).1, whole.result(&of_integers, layers).1, "prompts were computed in integers");
 }

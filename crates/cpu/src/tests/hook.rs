@@ -96,7 +96,7 @@ fn pages_copied_layer_by_layer_are_the_real_ones() {
     }
 }
 
-/// A step that takes two passes still announces each layer once, when it does not change any more.
+/// A step whose batch is cut into halves announces each layer once, when it does not change any more.
 #[test]
 fn a_layer_is_final_when_all_rows_have_passed_it() {
     let mut backend = Setup { threads: 2, ..Setup::BOTH }.backend(Arc::new(TinyModel::new(block_spec())));

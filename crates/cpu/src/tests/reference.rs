@@ -9,7 +9,7 @@ use super::runner::{Sequence, Setup, distributions, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::layers::attention::BLOCK_TOKENS;
 use crate::matmul::quant::GIVEN_BACK;
-use crate::memory::kv::Evening;
+use crate::memory::kv::KeyScales;
 use crate::weights::Weights;
 use crate::{KvDtype, Products};
 
@@ -17,12 +17,12 @@ pub(super) fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {
     weights.tensor(part).unwrap().vector().into_iter().map(f64::from).collect()
 }
 
-/// What bf16 storage rounds: left-hand sides of products, keys and values.
+/// Rounds where bf16 storage does: left-hand sides of matmuls, keys and values.
 fn rounded(weights: &dyn Weights, x: f64) -> f64 {
     if weights.spec().dtype != Dtype::F32 { bf16::from_f64(x).to_f64() } else { x }
 }
 
-/// What pages keep of all heads of a token; in int8 after a multiplication that queries take back.
+/// All heads of a token as pages store them; in int8 keys are scaled first, which queries undo.
 fn kept(weights: &dyn Weights, kv: KvDtype, powers: &[f32], x: Vec<f64>) -> Vec<f64> {
     if kv != KvDtype::Int8 {
         return x.into_iter().map(|x| rounded(weights, x)).collect();
@@ -48,10 +48,10 @@ fn multiplied(weights: &dyn Weights, products: Products, matrix: Part) -> Vec<f6
     tensor(weights, matrix).into_iter().map(|x| if is_cut { cut(x) } else { x }).collect()
 }
 
-/// The left-hand side of a product.
+/// The left-hand side of a matmul.
 #[derive(Clone, Copy)]
 enum Left<'a> {
-    /// Rows that wait have been rounded, whatever becomes of them then.
+    /// Rows that are stored between two matmuls are rounded first.
     Waiting(&'a [f64]),
     Normed(&'a [f64]),
 }
@@ -99,7 +99,7 @@ fn forward(weights: &dyn Weights, setup: Setup, tokens: &[usize]) -> Vec<Vec<f64
     let (spec, kv) = (weights.spec(), setup.kv_dtype);
     let dim = spec.head_dim;
     let stored = |x: f64| rounded(weights, x);
-    let evening = Evening::of(weights).unwrap();
+    let scales = KeyScales::of(weights).unwrap();
     let embedding = tensor(weights, Part::Embedding);
     let mut hidden: Vec<Vec<f64>> =
         tokens.iter().map(|&token| embedding[token * spec.hidden..(token + 1) * spec.hidden].to_vec()).collect();
@@ -119,7 +119,7 @@ fn forward(weights: &dyn Weights, setup: Setup, tokens: &[usize]) -> Vec<Vec<f64
                 k = k.chunks(dim).flat_map(|head| norm(weights, part(LayerPart::KNorm), head)).collect();
             }
             q.chunks_mut(dim).chain(k.chunks_mut(dim)).for_each(|head| rotate(weights, position, head));
-            keys.push(kept(weights, kv, evening.keys(layer, 0..v.len()), k));
+            keys.push(kept(weights, kv, scales.keys(layer, 0..v.len()), k));
             values.push(kept(weights, kv, &vec![1.0; v.len()], v));
             let mut attended = Vec::new();
             let q: Vec<f64> = q.into_iter().map(stored).collect();
@@ -176,7 +176,7 @@ fn close_to_f64() {
         check_close("odd", Arc::new(TinyModel::new(odd_spec(dtype))), Setup::PLAIN, 290, tolerance);
         check_close("wide group", Arc::new(TinyModel::new(wide_group_spec(dtype))), Setup::PLAIN, 40, tolerance);
     }
-    // A vector and a bit.
+    // One and a half vectors.
     let heads_of_24 = DecoderSpec { head_dim: 24, ..odd_spec(Dtype::Bf16) };
     check_close("heads of 24", Arc::new(TinyModel::new(heads_of_24)), Setup::PLAIN, 40, 1e-2);
     check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::PLAIN, 40, 1e-2);
@@ -185,8 +185,8 @@ fn close_to_f64() {
     check_close("blocks", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, 40, 1e-2);
 }
 
-/// Their errors would not be evened out by what comes behind: a bf16 on either side would miss 1/500 of a value, whole numbers of
-/// 14 bits miss 1/16000 of the largest of 32.
+/// Errors of logits are not averaged by later layers: bf16 on either side would be off by 1/500 of a value, integers of 14 bits are
+/// off by 1/16000 of the largest of 32.
 #[test]
 fn logits_of_quantized_weights_are_nearly_exact() {
     let weights: Arc<dyn Weights> = Arc::new(TinyModel::new(block_spec()));

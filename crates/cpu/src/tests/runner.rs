@@ -1,4 +1,4 @@
-//! Runs sequences through a backend in any cut and keeps every bit of what came out.
+//! Runs sequences through a backend in any chunks and batches, and keeps every bit of the output.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ impl Setup {
     pub(super) const INTEGER: Self = Self { products: Products::Integer, ..Self::PLAIN };
     pub(super) const BOTH: Self = Self { products: Products::Both, ..Self::PLAIN };
 
-    /// Of a sequence of so many tokens: it ends in the middle of a page, and of most chunks, if what follows it has other
-    /// products.
+    /// The prompt's length in a sequence of this many tokens. Where generated tokens are multiplied differently, the prompt ends in the
+    /// middle of a page and of most chunks.
     pub(super) fn prompt_of(&self, tokens: usize) -> usize {
         if self.products == Products::Both { tokens * 3 / 10 + 1 } else { tokens }
     }
@@ -63,11 +63,11 @@ impl Setup {
 pub(super) struct Sequence {
     pub(super) slot: SlotId,
     pub(super) tokens: Vec<TokenId>,
-    /// So many were asked; the rest was generated.
+    /// The number of prompt tokens; the rest was generated.
     pub(super) prompt: usize,
     pub(super) pages: Vec<PageId>,
     pub(super) done: usize,
-    /// Bits of the hidden states of all positions; of none where some were generated, as steps may take two passes then.
+    /// Bits of the hidden states of all positions; empty where some were generated, as batches may be cut into halves then.
     pub(super) hidden: Vec<u32>,
     pub(super) sampled: Vec<TokenId>,
 }
@@ -96,7 +96,7 @@ impl Sequence {
         })
     }
 
-    /// All that must not depend on how it was computed.
+    /// Everything that must not depend on how it was computed.
     pub(super) fn result(&self, backend: &CpuBackend, layers: usize) -> (Vec<u32>, Vec<[u8; 32]>, Vec<TokenId>) {
         let pages = (0..self.done.div_ceil(PAGE_TOKENS)).map(|page| {
             backend.page_digest(self.pages[page], 0..layers, (self.done - page * PAGE_TOKENS).min(PAGE_TOKENS))
@@ -138,14 +138,14 @@ pub(super) fn step(backend: &mut CpuBackend, batch: &mut [(&mut Sequence, usize)
     output
 }
 
-/// For a sequence that begins with KV from elsewhere.
+/// Admits a sequence that begins with KV from another engine.
 pub(super) fn admit(backend: &mut CpuBackend, sequence: &Sequence) {
     let plan = StepPlan { admitted: vec![(sequence.slot, sequence.spec())], ..StepPlan::default() };
     let ticket = backend.submit(&plan).unwrap();
     backend.collect(ticket, &mut StepOutput::default()).unwrap();
 }
 
-/// One sequence alone, in chunks of `chunk`.
+/// Runs one sequence alone, in chunks of `chunk` tokens.
 pub(super) fn run_alone(backend: &mut CpuBackend, sequence: &mut Sequence, chunk: usize) {
     while sequence.done < sequence.tokens.len() {
         let count = chunk.min(sequence.tokens.len() - sequence.done);

@@ -12,11 +12,11 @@ use crate::weights::Weights;
 use crate::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::{Backend, BackendError};
 
-/// Chunks, then single tokens across the border of a block of 256; and the logits of a short prompt.
+/// Results of chunks, then of single tokens across the border of a block of 256, and the logits of a short prompt.
 fn everything(setup: &Setup, weights: &Arc<dyn Weights>) -> impl PartialEq + use<> {
     let (vocab, layers) = (weights.spec().vocab, weights.spec().layers);
     let mut backend = setup.backend(Arc::clone(weights));
-    // Where that makes a difference, the first chunk ends behind its prompt.
+    // Where generated tokens are multiplied differently, the first chunk ends after the prompt.
     let mut sequence = Sequence::new(0, 1, 270, vocab, (0..32).rev()).with_prompt(setup.prompt_of(270));
     for count in [100, 150].into_iter().chain([1; 20]) {
         step(&mut backend, &mut [(&mut sequence, count)]);
@@ -69,7 +69,7 @@ fn tiny_models() {
     check("blocks", Arc::new(TinyModel::new(block_spec())), &[2, 4], &[1, 2]);
     check_setup("odd, int8 KV", Arc::new(TinyModel::new(odd_spec(Dtype::Bf16))), Setup::INT8_KV, &[2, 6], &[1, 5]);
     check_setup("blocks, int8 KV", Arc::new(TinyModel::new(block_spec())), Setup::INT8_KV, &[2, 4], &[2]);
-    check_setup("blocks, whole numbers", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, &[2, 4], &[1, 2]);
+    check_setup("blocks, integers", Arc::new(TinyModel::new(block_spec())), Setup::INTEGER, &[2, 4], &[1, 2]);
     check_setup("blocks, both", Arc::new(TinyModel::new(block_spec())), Setup::BOTH, &[2, 4], &[1, 2]);
     // With four shards k and v, of two types, share a panel.
     let small_heads = DecoderSpec { heads: 8, kv_heads: 4, head_dim: 8, ..block_spec() };

@@ -61,9 +61,9 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
-/// Deeper than products that are not cut along k, 2048: into the gates, and so many of them that the sums of many rows wait in
-/// several groups; out of them; and out of the heads, which are so many that those of many rows are stored past the caches. Its gates are
-/// a few blocks deeper than what stays near.
+/// Models with a depth over 2048, from which on matmuls are cut along k: into the gates, with so many columns that the sums of many
+/// rows are kept in several groups; out of the gates; and out of the heads, which are so many that q, k and v of many rows are stored
+/// past the caches. The gates of the last are a few blocks deeper than what stays in L1.
 pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };
     [
@@ -78,7 +78,7 @@ pub(super) fn block_spec() -> DecoderSpec {
     DecoderSpec { hidden: 256, heads: 4, kv_heads: 2, head_dim: 32, ffn: 512, ..wide_group_spec(Dtype::Q4_1) }
 }
 
-/// Another one for each matrix, as mixtures in real files have it.
+/// A different type for each matrix, like the mixtures in real files.
 fn block_dtype(part: Part) -> Dtype {
     use LayerPart as P;
     match part {
@@ -161,7 +161,7 @@ impl TinyModel {
     }
 }
 
-/// Random codes; scales and minima such that values stay about as small as `largest`.
+/// Random quantized values; scales and minima keep values about as small as `largest`.
 fn blocks(dtype: Dtype, count: usize, largest: f32, state: &mut u64) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..dtype.bytes_of(count)).map(|_| (random(state) * 128.0) as i8 as u8).collect();
     for block in bytes.chunks_mut(dtype.block_bytes()) {

@@ -1,4 +1,4 @@
-//! How threads wait for each other: a gate that they spin on briefly and then sleep at, and who is inside a region of code.
+//! How threads wait for each other: a gate at which they spin briefly and then sleep, and a count of the members inside a region.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -21,7 +21,7 @@ impl Gate {
         self.openings.load(Ordering::Acquire)
     }
 
-    /// Lets everyone through who has seen one opening less.
+    /// Lets all threads through that wait for the next opening.
     pub(super) fn open(&self) {
         // Sequentially consistent with `sleepers`: either the opener sees a sleeper, or the sleeper sees the opening.
         self.openings.fetch_add(1, Ordering::SeqCst);
@@ -31,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// Returns when the gate has opened since `seen` was read, or `cancelled` is set by someone who opens it afterwards.
+    /// Returns when the gate has opened since `seen` was read, or when `cancelled` is set, which must be followed by an opening.
     pub(super) fn wait_past(&self, seen: u32, cancelled: &AtomicBool) {
         let through = || self.openings.load(Ordering::SeqCst) != seen || cancelled.load(Ordering::SeqCst);
         let mut deadline = None;
@@ -57,23 +57,23 @@ impl Gate {
     }
 }
 
-/// Members inside a region, and whether more may come: workers enter while it is open, and its owner goes on when it is closed
-/// and empty.
+/// The number of members inside a region, and whether more may enter. Workers enter while it is open; its owner closes it and
+/// waits until it is empty.
 #[derive(Default)]
-pub(super) struct Entry {
+pub(super) struct Occupancy {
     inside: AtomicUsize,
     emptied: Gate,
 }
 
 const OPEN: usize = 1 << (usize::BITS - 1);
 
-impl Entry {
-    /// By the owner, when everything inside is ready.
+impl Occupancy {
+    /// Called by the owner, when the job is set.
     pub(super) fn open(&self) {
         self.inside.store(OPEN, Ordering::Release);
     }
 
-    /// False when the region is over already.
+    /// `false` when the region is closed already.
     pub(super) fn enter(&self) -> bool {
         let enter = |inside: usize| (inside & OPEN != 0).then_some(inside + 1);
         self.inside.fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter).is_ok()
@@ -85,7 +85,7 @@ impl Entry {
         }
     }
 
-    /// By the owner: returns when nobody is inside, and nobody will be.
+    /// Called by the owner: returns when nobody is inside and nobody can enter.
     pub(super) fn close_and_wait(&self) {
         let never = AtomicBool::new(false);
         let mut seen = self.emptied.openings();

@@ -1,4 +1,4 @@
-//! Threads on cores of their own: the system does not move them, and their caches stay warm.
+//! Pins threads to cores, so that the system does not move them and their caches stay warm.
 
 use baton_backend::BackendError;
 
@@ -7,7 +7,7 @@ pub(crate) fn pin_this_thread(cpu: usize) -> Result<(), BackendError> {
     pin(unsafe { libc::pthread_self() }, cpu)
 }
 
-/// `thread` is one that has not been joined.
+/// `thread` must not have been joined.
 pub(crate) fn pin(thread: libc::pthread_t, cpu: usize) -> Result<(), BackendError> {
     let refused = |error| BackendError::Load(format!("a thread cannot run on core {cpu}: {error}"));
     if cpu >= libc::CPU_SETSIZE as usize {
@@ -22,7 +22,7 @@ pub(crate) fn pin(thread: libc::pthread_t, cpu: usize) -> Result<(), BackendErro
     if error == 0 { Ok(()) } else { Err(refused(std::io::Error::from_raw_os_error(error))) }
 }
 
-/// Where this thread may run, ascending; `None` where the system has more than fit into its answer.
+/// Cores on which this thread may run, ascending; `None` where there are more than a `cpu_set_t` can hold.
 pub(crate) fn allowed_cpus() -> Option<Vec<usize>> {
     // SAFETY: a set of bits, all zero, which the call fills in.
     let cpus = unsafe {
@@ -40,14 +40,14 @@ mod tests {
     #[test]
     fn a_thread_runs_where_it_was_put() {
         std::thread::spawn(|| {
-            // SAFETY: tells a number.
+            // SAFETY: only returns a number.
             let here = unsafe { libc::sched_getcpu() } as usize;
             assert!(allowed_cpus().unwrap().contains(&here));
             pin_this_thread(here).unwrap();
             assert_eq!(allowed_cpus().unwrap(), [here]);
             for _ in 0..100 {
                 std::thread::yield_now();
-                // SAFETY: tells a number.
+                // SAFETY: only returns a number.
                 assert_eq!(unsafe { libc::sched_getcpu() } as usize, here);
             }
             for nowhere in [1 << 20, libc::CPU_SETSIZE as usize - 1] {

@@ -1,8 +1,8 @@
-//! The threads of a backend. They run one region of code together; inside it, phases hand out numbered items. A phase ends
-//! when its items are done, not when all members have come by: a thread that the system keeps waiting holds up nobody.
-//! Which member does which item changes from run to run and never matters: an item's result is its own.
+//! The threads of a backend. They run one region of code together; inside it, each phase hands out numbered items. A phase ends
+//! when its items are done, not when all members have taken part, so a thread that the system keeps waiting delays nobody. Which
+//! member does which item changes from run to run; an item's result does not depend on it.
 //!
-//! Members are dealt out to tensor-parallel shards, and items of a shard are done by its own members only:
+//! Members are divided among tensor-parallel shards, and items of a shard are done by its own members only:
 //!
 //! ```text
 //!   5 members, 2 shards   0 0 0 1 1         2 members, 3 shards   0 | 1 2
@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 pub(crate) use self::member::Member;
-use super::barrier::{Entry, Gate};
+use super::barrier::{Gate, Occupancy};
+use super::item_counter::ItemCounter;
 use super::pinning;
-use super::ticket::Ticket;
 use baton_backend::BackendError;
 
 /// The caller of [`Team::run`] is member 0.
@@ -31,7 +31,7 @@ pub(crate) struct Team {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// A member has failed: leave the region.
+/// Returned by phases after a member has failed: the region is left.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
@@ -39,24 +39,24 @@ type Job<'a> = dyn Fn(&Member<'_>) -> Result<(), Stopped> + Sync + 'a;
 
 struct State {
     size: usize,
-    /// Set while nobody is inside; alive until everybody has left.
+    /// Written only while nobody is inside; valid until all members have left.
     job: UnsafeCell<Option<*const Job<'static>>>,
-    /// Opens with every region.
+    /// Opens when a region begins.
     start: Gate,
-    entry: Entry,
+    occupancy: Occupancy,
     shards: usize,
     /// The next item of the current phase, for each shard or queue.
-    tickets: Vec<Ticket>,
+    counters: Vec<ItemCounter>,
     /// Finished items of the current phase, of all shards.
     finished: Apart<AtomicUsize>,
-    /// Opens with every phase that ends.
+    /// Opens when a phase ends.
     phase: Gate,
     failed: AtomicBool,
     failure: Mutex<Option<String>>,
     quit: AtomicBool,
 }
 
-/// On cache lines of its own.
+/// Keeps a value on cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Apart<T>(T);
@@ -79,8 +79,8 @@ impl Team {
             shards,
             job: UnsafeCell::new(None),
             start: Gate::default(),
-            entry: Entry::default(),
-            tickets: (0..size.max(shards)).map(|_| Ticket::default()).collect(),
+            occupancy: Occupancy::default(),
+            counters: (0..size.max(shards)).map(|_| ItemCounter::default()).collect(),
             finished: Apart::default(),
             phase: Gate::default(),
             failed: AtomicBool::new(false),
@@ -97,7 +97,7 @@ impl Team {
         Ok(team)
     }
 
-    /// Workers go to their cores, in turn; the first one is for whoever calls [`Team::run`].
+    /// Pins the workers to these cores in turn, except the first, which is for the caller of [`Team::run`].
     pub(crate) fn pin(&self, cpus: &[usize]) -> Result<(), BackendError> {
         for (worker, cpu) in self.workers.iter().zip(cpus.iter().cycle().skip(1)) {
             pinning::pin(worker.as_pthread_t(), *cpu)?;
@@ -109,25 +109,25 @@ impl Team {
         self.state.size
     }
 
-    /// Runs `job` on every member that comes in time; all go through the same phases. A panic in one of them, or
-    /// [a failure](Member::fail), ends the region for all and comes back as an error.
+    /// Runs `job` on all members that arrive before it is over; all go through the same phases. A panic in one of them, or
+    /// [a failure](Member::fail), ends the region for all and is returned as an error.
     pub(crate) fn run(&mut self, job: &Job<'_>) -> Result<(), BackendError> {
         let state = &*self.state;
-        state.tickets.iter().for_each(Ticket::reset);
+        state.counters.iter().for_each(ItemCounter::reset);
         state.finished.0.store(0, Ordering::Relaxed);
         state.failed.store(false, Ordering::Relaxed);
         let job: *const Job<'_> = job;
-        // SAFETY: nobody is inside. The lifetime is erased, not extended: this function returns only after the entry was
-        // closed and everybody has left, below.
+        // SAFETY: nobody is inside. The lifetime is erased, not extended: this function returns only after the region was
+        // closed and all members have left, below.
         unsafe { *state.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
         if state.size > 1 {
-            state.entry.open();
+            state.occupancy.open();
             state.start.open();
         }
         // SAFETY: `job` is a live reference.
         state.run_member(0, unsafe { &*job });
         if state.size > 1 {
-            state.entry.close_and_wait();
+            state.occupancy.close_and_wait();
         }
         match state.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(message) => Err(BackendError::Device(message)),
@@ -155,7 +155,7 @@ fn work(state: &State, index: usize) {
             return;
         }
         seen = state.start.openings();
-        if !state.entry.enter() {
+        if !state.occupancy.enter() {
             continue;
         }
         // SAFETY: inside: the job is set, and its owner waits.
@@ -163,7 +163,7 @@ fn work(state: &State, index: usize) {
             // SAFETY: as above.
             state.run_member(index, unsafe { &*job });
         }
-        state.entry.leave();
+        state.occupancy.leave();
     }
 }
 
@@ -175,14 +175,14 @@ impl State {
         }
     }
 
-    /// The first to fail says why.
+    /// Keeps the message of the first failure.
     fn fail(&self, message: String) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
         self.failed.store(true, Ordering::SeqCst);
         self.phase.open();
     }
 
-    /// Evenly: some members of their own for each shard, or else some shards for each member.
+    /// The shards of a member, divided evenly: a shard has members of its own, or a member has several shards.
     fn shards_of(&self, member: usize) -> Range<usize> {
         let first = |member: usize| member * self.shards / self.size;
         first(member)..first(member + 1).max(first(member) + 1)
@@ -229,7 +229,7 @@ mod tests {
             let mut team = Team::with_shards(size, shards).unwrap();
             for _ in 0..200 {
                 let counts: Vec<AtomicUsize> = (0..shards * 10).map(|_| AtomicUsize::new(0)).collect();
-                // Shards without items in a phase, and phases that are everybody's, in between.
+                // Some phases have no items for a shard, and phases of all members come in between.
                 let items = |phase: usize, shard: usize| if (phase + shard).is_multiple_of(2) { 10 } else { 0 };
                 let job = |member: &Member<'_>| {
                     for phase in 0..6 {
@@ -299,7 +299,7 @@ mod tests {
                         member.fail("no such file".to_owned());
                     }
                 })?;
-                // So few that members who come late find them done.
+                // A single item: members that arrive late find it done.
                 member.each(1, |_| {
                     after.fetch_add(1, Ordering::Relaxed);
                 })

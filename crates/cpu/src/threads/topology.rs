@@ -6,8 +6,8 @@ use std::{fs, thread};
 
 use crate::threads::pinning::allowed_cpus;
 
-/// One hardware thread of each core, then the second ones, and so on. Two compute threads on one core share its units and
-/// caches, and products on tiles slow down most of all.
+/// The first hardware thread of each core, then the second ones, and so on. Two compute threads on one core share its units and
+/// caches; matmuls on tiles suffer most.
 ///
 /// ```text
 ///   core       0     1     2
@@ -19,14 +19,14 @@ pub struct HardwareThreads {
 }
 
 impl HardwareThreads {
-    /// Those that this process may use; `None` where Linux does not say.
+    /// The hardware threads that this process may use; `None` where Linux does not report them.
     pub fn allowed() -> Option<Self> {
         Some(Self::by_core(allowed_cpus()?, |id| {
             fs::read_to_string(format!("/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list")).ok()
         }))
     }
 
-    /// `core_of` says the same of all threads of a core, and nothing where it does not know.
+    /// `core_of` names the core of a hardware thread, if it is known.
     fn by_core(ids: Vec<usize>, core_of: impl Fn(usize) -> Option<String>) -> Self {
         let mut seen = HashMap::<String, usize>::new();
         let nth_of_core = |id: usize| {
@@ -43,8 +43,8 @@ impl HardwareThreads {
         self.ids.len()
     }
 
-    /// What `wanted` compute threads may choose from: one hardware thread of each core, or all of them where these are too few.
-    /// `None` where all are too few, too.
+    /// The hardware threads for `wanted` compute threads: the first of each core, or all of them where there are fewer cores than
+    /// that. `None` where there are fewer hardware threads than `wanted`.
     pub fn for_compute(&self, wanted: usize) -> Option<&[usize]> {
         let enough = [self.cores, self.ids.len()].into_iter().find(|&threads| threads >= wanted)?;
         Some(&self.ids[..enough])
@@ -57,7 +57,7 @@ pub fn cores() -> usize {
     HardwareThreads::allowed().map_or(quota, |threads| threads.cores.min(quota))
 }
 
-/// Hardware threads that this process may keep busy; a container may have less time than it sees threads.
+/// Hardware threads that this process may keep busy. A container's CPU quota may be smaller than the number of threads it sees.
 pub fn quota() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(by_core(&[0, 1, 3], side_by_side), (vec![0, 3, 1], 2));
         let mixed = |id: usize| if id < 4 { side_by_side(id) } else { Some(id.to_string()) };
         assert_eq!(by_core(&[0, 1, 2, 3, 4, 5], mixed), (vec![0, 2, 4, 5, 1, 3], 4));
-        // Nobody knows.
+        // The topology is not known.
         assert_eq!(by_core(&[3, 5, 7], |_| None), (vec![3, 5, 7], 3));
     }
 

@@ -1,4 +1,4 @@
-//! Engines, requests and what they say.
+//! Engines, requests and their output.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ fn open(name: &str) -> Arc<Model> {
     Arc::new(Model::open(&ModelSource::resolve(name).unwrap()).unwrap())
 }
 
-/// Longer than any test waits for what must happen: what gives back is not the time.
+/// Longer than any test waits, so that nothing is released because time has passed.
 const NEVER: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ pub(crate) struct Setup {
     pub(crate) tp: usize,
     pub(crate) shm: bool,
     pub(crate) secret: &'static str,
-    /// How fast KV leaves, in bytes per second.
+    /// The rate at which KV is sent, in bytes per second.
     pub(crate) line: Option<u64>,
     pub(crate) pages: usize,
     pub(crate) step_tokens: usize,
@@ -106,7 +106,7 @@ impl Node {
         self.handle.report().counters
     }
 
-    /// Nothing is held any more, and the books agree.
+    /// Checks that no pages are held any more, and that the audit agrees.
     pub(crate) async fn check_all_given_back(&self) {
         // Answered after a step boundary, so the report is not one from before the first command.
         self.handle.audit().await.unwrap().unwrap();

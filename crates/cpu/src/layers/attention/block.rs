@@ -1,4 +1,4 @@
-//! One block of tokens, and the products that an arithmetic makes of it.
+//! One block of tokens, and the two matmuls over it.
 
 #![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
 
@@ -16,20 +16,20 @@ use baton_backend::BackendError;
 pub(crate) trait BlockProducts: KvElement {
     /// Query rows of one item. A row is one query head at one position; rows that share a KV head go by position, then head.
     const BLOCK_ROWS: usize;
-    /// Left-hand sides of both products.
+    /// The left-hand sides of both matmuls.
     type Operands: Send;
 
     fn operands(head_dim: usize) -> Result<Self::Operands, BackendError>;
 
     fn put_query<L: Lanes>(operands: &mut Self::Operands, row: usize, query: &[f32]);
 
-    /// 16 dimensions from a multiple of 16 on.
+    /// Stores 16 dimensions of a query, from a multiple of 16 on.
     fn put_some<L: Lanes>(operands: &mut Self::Operands, row: usize, dimension: usize, values: L);
 
-    /// Into `scores[row][token]`; those that a row does not see are anything.
+    /// Writes `scores[row][token]`. Scores of tokens that a row does not see may be anything.
     fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &mut [f32]);
 
-    /// The largest scores of `R` rows, scaled. Scores may change, but stay scores.
+    /// The largest scores of `R` rows, scaled. May also apply scales to the stored scores.
     fn largest<L: Lanes, const R: usize>(
         block: &Block<'_, Self>,
         operands: &Self::Operands,
@@ -38,7 +38,7 @@ pub(crate) trait BlockProducts: KvElement {
         scale: f32,
     ) -> [f32; R];
 
-    /// Weights of `R` rows from their scores, `N` vectors at a time.
+    /// Computes the weights of `R` rows from their scores, `N` vectors at a time.
     fn weigh<L: Lanes, const R: usize, const N: usize>(
         block: &Block<'_, Self>,
         operands: &mut Self::Operands,
@@ -47,21 +47,21 @@ pub(crate) trait BlockProducts: KvElement {
         scale_and_largest: (f32, [f32; R]),
     ) -> [BlockSum; R];
 
-    /// Into `values[row][dimension]`. What lies in pages behind the written tokens may be a former owner's, at worst bits
-    /// that are no number: it must not be multiplied, even with zero.
+    /// Writes `values[row][dimension]`. Pages may hold data of a former owner after the written tokens, at worst NaN, so these
+    /// must not be multiplied, not even with zero.
     fn values<L: Lanes>(block: &Block<'_, Self>, operands: &mut Self::Operands, scores: &[f32], values: &mut [f32]);
 }
 
-/// What an item's rows see of 256 tokens.
+/// A block of 256 tokens, and the rows that see some of it.
 pub(crate) struct Block<'a, E: BlockProducts> {
     queries: &'a Queries<'a, E>,
-    /// Tokens that each row sees, of all blocks.
+    /// The number of tokens that each row sees, in all blocks together.
     visible: &'a [usize],
     /// Its first token's position.
     begin: usize,
-    /// Those that see some of it. Rows see more and more, so the first ones may end before it.
+    /// The rows that see some of it. Later rows see more tokens, so the first ones may end before this block.
     pub(super) rows: Range<usize>,
-    /// How many tokens the last row sees; at least 1.
+    /// The number of tokens of the block that the last row sees; at least 1.
     pub(super) tokens: usize,
 }
 
@@ -74,13 +74,13 @@ impl<'a, E: BlockProducts> Block<'a, E> {
         Self { queries, visible, begin, rows: first..rows, tokens }
     }
 
-    /// Tokens of the block that a row sees.
+    /// The number of tokens of the block that a row sees.
     #[inline(always)]
     pub(super) fn visible(&self, row: usize) -> usize {
         (self.visible[row] - self.begin).min(self.tokens)
     }
 
-    /// … that some rows see.
+    /// [`Self::visible`] of `R` rows.
     #[inline(always)]
     pub(super) fn visible_to<const R: usize>(&self, first_row: usize) -> [usize; R] {
         let mut visible = [0; R];
@@ -90,8 +90,8 @@ impl<'a, E: BlockProducts> Block<'a, E> {
         visible
     }
 
-    /// Whether all tokens before this one of the block are the sequence's, visible or not. They are numbers: where they are not,
-    /// the sequence's logits are none either, and the request fails.
+    /// Whether the sequence has written all tokens of the block before this one, visible or not. Then they can be multiplied with
+    /// zero: if they are not finite, neither are the sequence's logits, and the request fails.
     pub(super) fn is_written_until(&self, token: usize) -> bool {
         self.begin + token <= self.queries.written
     }
@@ -104,21 +104,21 @@ impl<'a, E: BlockProducts> Block<'a, E> {
         self.queries.attention.kv.value_width()
     }
 
-    /// Of the page with this token of the block.
+    /// The keys of the page with this token of the block.
     #[inline(always)]
     pub(super) fn keys(&self, token: usize) -> *const E {
         let &Queries { attention, kv_head, pages, .. } = self.queries;
         attention.kv.keys(attention.layer, pages[(self.begin + token) / PAGE_TOKENS], kv_head)
     }
 
-    /// Of the first page of the next block, if rows see some of it.
+    /// The keys of the first page of the next block, if rows see some of it.
     #[inline(always)]
     pub(super) fn next_keys(&self) -> Option<*const E> {
         let seen = self.visible.last().is_some_and(|&visible| visible > self.begin + BLOCK_TOKENS);
         seen.then(|| self.keys(BLOCK_TOKENS))
     }
 
-    /// Of the page with this token of the block.
+    /// The values of the page with this token of the block.
     #[inline(always)]
     pub(super) fn values(&self, token: usize) -> *const E {
         let &Queries { attention, kv_head, pages, .. } = self.queries;

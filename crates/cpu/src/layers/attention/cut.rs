@@ -1,4 +1,4 @@
-//! Which rows and blocks of a step's attention are one item.
+//! Cuts a step's attention into items of some rows and blocks.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,22 +8,22 @@ use crate::batch::Batch;
 use crate::matmul::gemm::OwnRows;
 use crate::shards::Shards;
 
-/// With so many of the longest items for each member, they are done with them at about the same time.
+/// With at least this many items for each member, all members end at about the same time.
 const ITEMS_PER_MEMBER: usize = 4;
 
 /// Cut anew for every step; buffers are reused. Items and folds are taken once for every KV head of every shard.
 pub(crate) struct AttentionCut {
-    /// Of one shard.
+    /// KV heads of one shard.
     kv_heads: usize,
     /// Query heads per KV head.
     group: usize,
-    /// Of one item, at most.
+    /// The most rows of one item.
     block_rows: usize,
     partial_blocks: usize,
     items: Vec<ItemRows>,
     /// Items before some of them are split.
     whole: Vec<ItemRows>,
-    /// Of each owner of rows.
+    /// The items of each owner of rows.
     queues: Vec<Range<usize>>,
     folds: Vec<ItemRows>,
 }
@@ -33,9 +33,9 @@ pub(crate) struct AttentionCut {
 pub(crate) struct ItemRows {
     pub(super) segment: usize,
     pub(super) rows: Range<usize>,
-    /// Of 256 tokens, all that the rows see; or some of them, as partial results.
+    /// The blocks of 256 tokens: all that the rows see, or some of them, as partial results.
     pub(super) blocks: Range<usize>,
-    /// Where the partial result of block 0 goes.
+    /// The index of the partial result of block 0, if blocks become partial results.
     pub(super) partials: Option<usize>,
 }
 
@@ -50,17 +50,17 @@ impl AttentionCut {
         &self.items
     }
 
-    /// Items whose rows belong to one member, for each that has rows; or all items.
+    /// One queue for each member that owns rows, with the items of these; or a single queue with all items.
     pub(crate) fn queues(&self) -> &[Range<usize>] {
         &self.queues
     }
 
-    /// What to fold when all items are done.
+    /// The items to fold when all others are done.
     pub(crate) fn folds(&self) -> &[ItemRows] {
         &self.folds
     }
 
-    /// For `members` of each shard.
+    /// Cuts a batch for `members` of each shard.
     pub(crate) fn cut(&mut self, batch: &Batch, members: usize, own: &OwnRows) {
         self.items.clear();
         self.folds.clear();
@@ -76,7 +76,7 @@ impl AttentionCut {
         if !(self.items.len() * self.kv_heads).is_multiple_of(members) {
             self.split(members);
         }
-        // The phase ends when the last item does: where one is much of it, it must not wait until a queue's turn comes.
+        // The phase ends with its last item. Where one item is a large part of the work, it must not wait in a queue behind others.
         let all: usize = self.items.iter().map(|item| item.blocks.len()).sum();
         let longest = self.items.iter().map(|item| item.blocks.len()).max().unwrap_or(0);
         let queues = if longest * members * ITEMS_PER_MEMBER > all { 1 } else { own.owners };
@@ -89,7 +89,7 @@ impl AttentionCut {
             let visible = batch.segments[item.segment].first_position + item.rows.end.div_ceil(group);
             visible.min(item.blocks.end * BLOCK_TOKENS) - item.blocks.start * BLOCK_TOKENS
         };
-        // Long ones first.
+        // Long items first.
         self.items.sort_unstable_by_key(|item| {
             (owner(item), Reverse((tokens(item), item.rows.end)), item.segment, Reverse(item.blocks.end))
         });
@@ -101,8 +101,8 @@ impl AttentionCut {
         }
     }
 
-    /// Items that leave some members idle at the end: where they are few, long decoding sequences are cut along their tokens.
-    /// Blocks do not depend on each other until they are folded, and they are folded in the same order.
+    /// Called where items cannot be divided evenly among members: cuts long decoding sequences along their tokens. Blocks do not
+    /// depend on each other until they are folded, and the order of folding stays the same.
     fn split(&mut self, members: usize) {
         let pieces = (ITEMS_PER_MEMBER * members).div_ceil(self.items.len() * self.kv_heads);
         let mut used_blocks = 0;
@@ -110,7 +110,7 @@ impl AttentionCut {
         for whole in self.whole.drain(..) {
             let blocks = whole.blocks.len();
             let piece = blocks.div_ceil(pieces);
-            // Partial results are kept by head, so of one token.
+            // Partial results are stored by head, so the rows must be of one token.
             if whole.rows != (0..self.group) || piece == blocks || used_blocks + blocks > self.partial_blocks {
                 self.items.push(whole);
                 continue;

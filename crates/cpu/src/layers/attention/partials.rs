@@ -1,11 +1,11 @@
-//! Blocks of a long sequence that several members computed, before they are folded.
+//! Partial results of blocks of a long sequence, which several members compute before they are folded.
 
 use super::softmax::BlockSum;
 use crate::memory::region::Floats;
 use crate::memory::shared::Shared;
 use baton_backend::BackendError;
 
-/// One (block, query head) each.
+/// One partial result per block and query head.
 pub(crate) struct PartialBuffers {
     heads: usize,
     width: usize,

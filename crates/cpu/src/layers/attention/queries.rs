@@ -1,4 +1,4 @@
-//! Rows of an item: which queries they are, and what they look at.
+//! The query rows of an item.
 
 use baton_core::PageId;
 
@@ -6,15 +6,15 @@ use super::cut::ItemRows;
 use super::{Attention, BlockProducts};
 use crate::simd::vector::{LANES, Lanes};
 
-/// Rows of an item, and the sequence that they look at.
+/// The query rows of an item, and the pages of their sequence.
 pub(super) struct Queries<'a, E: BlockProducts> {
     pub(super) attention: &'a Attention<'a, E>,
     pub(super) kv_head: usize,
     pub(super) pages: &'a [PageId],
-    /// The segment's first row in the step, and its position.
+    /// The segment's first row in the batch, and its position.
     pub(super) first_row: usize,
     pub(super) first_position: usize,
-    /// Tokens that the sequence has in its pages: those of this step are there.
+    /// The number of tokens that the sequence has in its pages, including those of this step.
     pub(super) written: usize,
     /// Query heads per KV head.
     pub(super) group: usize,
@@ -53,19 +53,19 @@ impl<E: BlockProducts> Queries<'_, E> {
 #[derive(Clone, Copy)]
 pub(super) struct Query {
     pub(super) row: usize,
-    /// Of the segment.
+    /// Its index in the segment.
     pub(super) token: usize,
-    /// Of the shard.
+    /// The query head's number in the shard.
     pub(super) head: usize,
-    /// Where it begins in the rows of the step.
+    /// Its index in the rows of q, k and v.
     pub(super) at: usize,
 }
 
-/// Counted on from row to row: divisions take long.
+/// Iterates over rows by counting, since divisions take long.
 pub(super) struct EachQuery {
     next: Query,
     rows: usize,
-    /// Of the KV head's group.
+    /// The head after the last one of the KV head's group.
     head_end: usize,
     group: usize,
     head_dim: usize,
@@ -91,7 +91,7 @@ impl Iterator for EachQuery {
     }
 }
 
-/// Queries that a member will probably take soon; another one may have written them.
+/// Prefetches the queries of the next item, which another member may have written.
 pub(super) struct NextQueries {
     each: EachQuery,
     of: *const f32,
@@ -102,9 +102,9 @@ impl NextQueries {
         Self { each: queries.each(), of: queries.attention.qkv.as_ptr() }
     }
 
-    /// A few at a time: many at once would keep others waiting.
+    /// Prefetches a few rows: many at once would delay other loads.
     #[inline(always)]
-    pub(super) fn ask<L: Lanes>(&mut self, rows: usize) {
+    pub(super) fn prefetch<L: Lanes>(&mut self, rows: usize) {
         for _ in 0..rows {
             let Some(query) = self.each.next() else { return };
             for i in (0..self.each.head_dim).step_by(LANES) {

@@ -1,4 +1,4 @@
-//! Softmax of one block of scores, and the fold of blocks into a row's result.
+//! Softmax of one block of scores, and folding blocks into a row's result.
 
 #![allow(clippy::needless_range_loop, reason = "vectors are numbers here; indexed loops unroll into registers")]
 
@@ -8,7 +8,7 @@ use crate::simd::math;
 use crate::simd::vector::{LANES, Lanes};
 use baton_backend::BackendError;
 
-/// Largest score, scaled, and sum of weights.
+/// The largest score of a row in a block, scaled, and the sum of its weights.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSum {
     max: f32,
@@ -19,8 +19,8 @@ impl BlockSum {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Of `R` rows of scores, which see more and more tokens: the largest that each sees, scaled. Rows take turns, as each would wait
-/// for its last step.
+/// The largest score that each of `R` rows sees, scaled. Later rows see at least as many tokens. Rows are interleaved, because each
+/// maximum waits for the one before.
 #[inline(always)]
 pub(super) fn largest_scores<L: Lanes, const R: usize>(scores: &[f32], visible: [usize; R], scale: f32) -> [f32; R] {
     check(scores, &visible);
@@ -57,17 +57,17 @@ fn check<const R: usize>(scores: &[f32], visible: &[usize; R]) {
     debug_assert!(visible.is_sorted());
 }
 
-/// Where weights go. No closure: those are not always inlined, and then know nothing of instruction sets.
+/// A receiver of weights. It is a trait because a closure is not always inlined, and would then lack the instruction set.
 pub(super) trait WeightsTo {
-    /// Of 16 tokens of a row, whose scores, at `scores`, are not needed any more. Must be `#[inline(always)]`.
+    /// Takes the weights of 16 tokens of a row; their `scores` may be overwritten. Must be `#[inline(always)]`.
     ///
     /// # Safety
-    /// There are such a row and such tokens.
+    /// The row and the tokens exist.
     unsafe fn put<L: Lanes>(&mut self, row: usize, token: usize, scores: *mut f32, weights: L);
 }
 
-/// Of `R` rows, which see more and more tokens, hands on 2^(scale · score - largest) of what each sees; lane i of a row sums the
-/// weights of its tokens i, i + 16, …. `N` vectors take turns: some of each row.
+/// Passes on the weights 2^(scale · score - largest) of the tokens that each of `R` rows sees; later rows see at least as many. Lane i
+/// of a row's sum adds the weights of its tokens i, i + 16, …. `N` vectors are interleaved, some of each row.
 #[inline(always)]
 pub(super) fn weigh_rows<L: Lanes, const R: usize, const N: usize>(
     scores: &mut [f32],
@@ -134,14 +134,14 @@ impl Folded {
         Ok(Self { width, sums: vec![BlockSum::EMPTY; rows], values: Floats::new(rows * width)? })
     }
 
-    /// The first block of all rows; its values are taken away.
+    /// Starts with the first block of all rows, and swaps its values out of `values`.
     #[inline(always)]
     pub(super) fn begin(&mut self, sums: &[BlockSum], values: &mut Floats) {
         self.sums[..sums.len()].copy_from_slice(sums);
         std::mem::swap(&mut self.values, values);
     }
 
-    /// The first block of one row.
+    /// Starts with the first block of one row.
     pub(super) fn put(&mut self, row: usize, block: BlockSum, values: &[f32]) {
         self.sums[row] = block;
         self.values.as_mut_slice()[row * self.width..][..self.width].copy_from_slice(values);
@@ -167,7 +167,7 @@ impl Folded {
         }
     }
 
-    /// The row's result, but for a factor.
+    /// The row's result, as values and a factor that they are still to be multiplied with.
     #[inline(always)]
     pub(super) fn result(&self, row: usize) -> (&[f32], f32) {
         (&self.values.as_slice()[row * self.width..][..self.width], 1.0 / self.sums[row].sum)

@@ -1,10 +1,10 @@
-//! K and V of a step's tokens: rotated, and put into their pages.
+//! Rotates K of a step's tokens and stores K and V in their pages.
 
 use baton_core::PAGE_TOKENS;
 
 use crate::batch::Row;
 use crate::layers::rope::RopeTable;
-use crate::memory::kv::{KvElement, KvShard, even_out};
+use crate::memory::kv::{KvElement, KvShard, apply_scales};
 use crate::memory::shared::Shared;
 use crate::shards::Shards;
 use crate::simd::vector::{Kernel, Lanes};
@@ -13,17 +13,17 @@ use crate::simd::vector::{Kernel, Lanes};
 pub(super) struct Append<'a, E> {
     pub(super) kv: KvShard<'a, E>,
     pub(super) layer: usize,
-    /// Of the shard's KV heads.
-    pub(super) evening: Option<&'a [f32]>,
+    /// Factors for the shard's KV heads, where keys are scaled.
+    pub(super) key_scales: Option<&'a [f32]>,
     pub(super) rope: &'a RopeTable,
     pub(super) shards: Shards,
     pub(super) at: &'a [Row],
     /// Heads of q, then k, then v; not written in this phase.
     pub(super) qkv: Shared<'a, f32>,
-    /// Where the shard's part of the first row begins.
+    /// The index of the shard's part of the first row.
     pub(super) first: usize,
     pub(super) stride: usize,
-    /// One rotated head.
+    /// Buffer for one rotated head.
     pub(super) turned: &'a mut [f32],
 }
 
@@ -40,8 +40,8 @@ impl<E: KvElement> Kernel for Append<'_, E> {
                 // SAFETY: nobody writes them in this phase.
                 let (k, v) = unsafe { (self.qkv.slice(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
                 self.rope.rotate::<L>(at.position, k, self.turned);
-                if let Some(powers) = self.evening {
-                    even_out(self.turned, &powers[head * head_dim..]);
+                if let Some(scales) = self.key_scales {
+                    apply_scales(self.turned, &scales[head * head_dim..]);
                 }
                 let place = (at.page, at.position % PAGE_TOKENS);
                 // SAFETY: a position of a sequence is computed once per step, and attention is a later phase.

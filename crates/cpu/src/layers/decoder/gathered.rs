@@ -1,13 +1,13 @@
-//! How much the shards of a step have told each other. Activations are gathered where they are written: a shard writes its
-//! columns, and after the phase all shards read all of them.
+//! Counts the bytes that shards read of each other's activations. A shard writes its columns to a shared buffer, and after the
+//! phase all shards read all of them: that is the all-gather.
 
 use baton_model::DecoderSpec;
 
 use crate::shards::{Deal, Shards};
 
-/// One entry per shard in each list; zeros when there is nobody to tell.
+/// One entry per shard in each list; zeros where there is a single shard.
 pub(super) struct Gathered {
-    /// Of one row in all layers.
+    /// Bytes of one row in all layers.
     row_bytes: Vec<u64>,
     logits_bytes: Vec<u64>,
     bytes: Vec<u64>,

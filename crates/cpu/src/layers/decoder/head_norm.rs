@@ -1,4 +1,4 @@
-//! Norms of single heads, between the projection of q and k and their rotation.
+//! RMSNorm of single heads of q and k, before their rotation.
 
 use crate::simd::vector::LANES;
 

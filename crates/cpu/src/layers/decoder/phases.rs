@@ -1,10 +1,10 @@
-//! Where the time of a step goes, for whoever measures kernels.
+//! The phases of a step and their times, for benchmarks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a step does, in this order; from [`Phase::Qkv`] to [`Phase::Down`] once per layer. Norms, rotations and gates are done
-/// on the way, by the phase that needs their results.
+/// The phases of a step in their order; those from [`Phase::Qkv`] to [`Phase::Down`] run once per layer. Norms, rotations and gates
+/// belong to the phase that needs their results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Embed,
@@ -14,7 +14,7 @@ pub enum Phase {
     Output,
     GateUp,
     Down,
-    /// And sampling.
+    /// Includes sampling.
     Logits,
 }
 
@@ -23,7 +23,7 @@ impl Phase {
         [Self::Embed, Self::Qkv, Self::StoreKv, Self::Attention, Self::Output, Self::GateUp, Self::Down, Self::Logits];
 }
 
-/// A phase has ended when the first member leaves it: others may be kept waiting by the system, and pass several at once.
+/// Measures phases. A phase has ended when the first member leaves it: the system may keep others waiting.
 pub struct PhaseClock {
     started: Instant,
     /// Nanoseconds since the start, in the order of [`place`].
@@ -43,13 +43,13 @@ impl PhaseClock {
         Self { started: Instant::now(), ends: (0..ends).map(|_| AtomicU64::new(u64::MAX)).collect() }
     }
 
-    /// By every member that leaves the phase; what is not of a layer belongs to the first, or to the last one.
+    /// Called by every member that leaves the phase. `Embed` counts as the first layer's, `Logits` as the last one's.
     pub(crate) fn done(&self, phase: Phase, layer: usize) {
         let now = self.started.elapsed().as_nanos() as u64;
         self.ends[place(phase, layer)].fetch_min(now, Ordering::Relaxed);
     }
 
-    /// Of all layers, when the step is over.
+    /// The time of a phase in all layers, when the step is over.
     pub fn time(&self, phase: Phase) -> Duration {
         let end = |at: usize| self.ends[at].load(Ordering::Relaxed);
         let is_one = |at: &usize| match phase {

@@ -1,4 +1,4 @@
-//! One step's phases, in the order they run.
+//! The phases of one step, in the order in which they run.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::matmul::arithmetic::{Packed, Waiting};
 use crate::matmul::gemm::{Gemm, Output};
 use crate::matmul::quant::CodeProducts;
 use crate::matmul::rows::{Normed, Rows, Which};
-use crate::memory::kv::{Evening, KvPool};
+use crate::memory::kv::{KeyScales, KvPool};
 use crate::memory::shared::Shared;
 use crate::memory::workspace::{Scratch, Widths};
 use crate::shards::Shards;
@@ -25,13 +25,13 @@ use crate::threads::team::{Member, Stopped};
 use crate::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
 use baton_backend::LayerHook;
 
-/// One step, as every member sees it. Each phase writes buffers that it does not read, except rows or columns of its own
-/// item; the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of
-/// a buffer, and nothing is summed across them.
+/// One step, shared by all members. Each phase writes buffers that it does not read, except rows or columns of its own item;
+/// the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of a
+/// buffer, and nothing is summed across them.
 pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) isa: Isa,
     pub(super) members: usize,
-    /// The most members that a shard has.
+    /// The largest number of members of a shard.
     pub(super) shard_members: usize,
     pub(super) spec: &'a DecoderSpec,
     pub(super) shards: Shards,
@@ -40,7 +40,7 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) products: CodeProducts,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
-    pub(super) evening: Option<&'a Evening>,
+    pub(super) key_scales: Option<&'a KeyScales>,
     pub(super) batch: &'a Batch,
     pub(super) attention: &'a AttentionCut,
     pub(super) partials: Partials<'a>,
@@ -71,7 +71,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         Ok(())
     }
 
-    /// Whoever measures is told which phase has ended.
+    /// Reports the end of a phase to the clock, if there is one.
     fn done(&self, phase: Phase, layer: usize) {
         if let Some(clock) = self.clock {
             clock.done(phase, layer);
@@ -129,7 +129,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         })
     }
 
-    /// All rows of the residual stream.
+    /// All rows of the residual stream, normed.
     fn normed(&self, weight: &'a [f32]) -> Normed<'a> {
         Normed {
             x: self.hidden,
@@ -139,7 +139,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         }
     }
 
-    /// A product never writes what it reads.
+    /// A matmul with weights. It never writes what it reads.
     fn project(
         &self,
         member: &Member<'_>,
@@ -163,7 +163,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         })
     }
 
-    /// Of q and k in place, for models that have such norms.
+    /// Norms the heads of q and k in place, for models that have such norms.
     fn norm_heads(&self, member: &Member<'_>, layer: &Layer<K::Arithmetic>) -> Result<(), Stopped> {
         let Some(norms) = &layer.head_norms else { return Ok(()) };
         let Shards { heads, kv_heads, head_dim, .. } = self.shards;
@@ -194,7 +194,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
                 let append = Append {
                     kv: self.kv.shard(shard),
                     layer,
-                    evening: self.evening.map(|evening| evening.keys(layer, self.shards.kv_rows(shard))),
+                    key_scales: self.key_scales.map(|scales| scales.keys(layer, self.shards.kv_rows(shard))),
                     rope: self.rope,
                     shards: self.shards,
                     at: &self.batch.rows[rows.clone()],
@@ -213,7 +213,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         let attention = |shard| Attention {
             kv: self.kv.shard(shard),
             layer,
-            evening: self.evening.map(|evening| evening.queries(layer, self.shards.kv_rows(shard))),
+            query_scales: self.key_scales.map(|scales| scales.queries(layer, self.shards.kv_rows(shard))),
             rope: self.rope,
             shards: self.shards,
             shard,
@@ -226,7 +226,8 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         // SAFETY: this member's own.
         let scratch = unsafe { &mut self.scratch.get_mut(member.index()).attention };
         let (items, queues) = (self.attention.items(), self.attention.queues());
-        // Members that share a queue take its items in turn; of own ones, later rows see more, and others come to help.
+        // The item that this member probably takes next, whose queries are prefetched: members of one queue take its items in turn, and
+        // even a queue of its own is shared at the end of the phase.
         let until_next = self.shard_members.div_ceil(queues.len()).max(2).min(self.shard_members);
         let mut attend = |shard: usize, item: usize| {
             let (attention, next) = (attention(shard), item + until_next);
@@ -261,7 +262,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
             let wanted = &self.batch.wanted[first..self.batch.wanted.len().min(first + self.logits_rows)];
             let x = Normed { which: Which::Listed(wanted), ..self.normed(&self.weights.final_norm) };
             let logits = Output::Store { y: self.logits, stride: vocab };
-            // Nothing behind them evens out their errors: no code is rounded.
+            // Logits are not averaged by later layers, so quantized weights are multiplied as integers, which round least.
             self.project(member, Rows::Normed(x), &self.weights.head, CodeProducts::Integers, logits)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
@@ -277,7 +278,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
     }
 }
 
-/// Items of a phase of little work per row: some rows each.
+/// Divides the rows of a phase with little work per row into items of several rows.
 #[derive(Clone, Copy)]
 struct RowBlocks {
     rows: usize,

@@ -1,4 +1,4 @@
-//! What pages hold: by itself it says which arithmetic makes use of it.
+//! The element types of KV.
 
 use baton_core::PAGE_TOKENS;
 use baton_fabric::{Half, PageOrder};
@@ -8,27 +8,27 @@ use crate::simd::vector::{Lanes, padded};
 use crate::weights::element::Element;
 
 pub(crate) trait KvElement: Copy + Send + Sync + 'static {
-    /// Of products, and with it of weights.
+    /// The arithmetic of matmuls, and with it the element type of weights.
     type Arithmetic: Arithmetic;
-    /// What a `numerics_id` says beside the arithmetic; nothing where KV is stored as weights are.
+    /// This element type's part of the `numerics_id`; empty where KV is stored as weights are.
     const NUMERICS: &'static str;
     const PAGE_ORDER: PageOrder;
-    /// Whether keys are [evened out](super::Evening) before they are stored.
-    const EVENED: bool;
+    /// Whether keys are [scaled](super::KeyScales) before they are stored.
+    const SCALES_KEYS: bool;
 
-    /// One token's K, rotated and evened out.
+    /// Stores one token's K, which is rotated and scaled.
     ///
     /// # Safety
     /// `head` is K of one head of a page, and nobody else uses this token of it now.
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut Self, token: usize);
 
-    /// One token's V.
+    /// Stores one token's V.
     ///
     /// # Safety
     /// `head` is V of one head of a page, and nobody else uses this token of it now.
     unsafe fn store_value<L: Lanes>(value: &[f32], head: *mut Self, token: usize);
 
-    /// Appends all that a page knows of one token of one head, dimensions ascending.
+    /// Appends all data of one token of one head, dimensions ascending.
     ///
     /// # Safety
     /// `head` is K or V of one head of a page, and nobody writes this token of it now.
@@ -41,7 +41,7 @@ impl<E: Arithmetic> KvElement for E {
     type Arithmetic = E;
     const NUMERICS: &'static str = "";
     const PAGE_ORDER: PageOrder = <E as Element>::PAGE_ORDER;
-    const EVENED: bool = false;
+    const SCALES_KEYS: bool = false;
 
     #[inline(always)]
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut E, token: usize) {

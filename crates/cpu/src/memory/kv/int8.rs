@@ -1,14 +1,14 @@
-//! KV in int8, for products of bf16. Per token and head, K and V each: x ≈ scale · code, |code| ≤ 127, scale = largest |x| / 127.
-//! It depends on that token alone, so nobody can tell from it how the token was computed.
+//! KV in int8, for bf16 matmuls. Per token and head, K and V each: x ≈ scale · q, |q| ≤ 127, scale = largest |x| / 127. It depends
+//! on that token alone, not on the batch or chunk in which the token was computed.
 //!
 //! ```text
-//!   code of (k, column), width columns       pairs of k; 16 columns of the first k, then the same of the second:
+//!   q of (k, column), width columns          pairs of k; 16 columns of the first k, then the same of the second:
 //!
-//!     k    0 0 0 … 0   1 1 1 … 1   0  0  …      what a vector of pairs of bf16 is made of, in two loads
+//!     k    0 0 0 … 0   1 1 1 … 1   0  0  …      two loads make a vector of pairs of bf16
 //!     col  0 1 2 … 15  0 1 2 … 15  16 17 …
 //! ```
 //!
-//! Codes are exact in bf16. Scales are multiplied with scores and with the weights of softmax, in f32.
+//! q is exact in bf16. Scales are multiplied with scores and with the weights of softmax, in f32.
 
 use baton_core::PAGE_TOKENS;
 use baton_fabric::{Half, PageOrder};
@@ -17,24 +17,24 @@ use half::bf16;
 use super::KvElement;
 use crate::simd::vector::{LANES, Lanes, load_some, padded};
 
-const LARGEST_CODE: f32 = 127.0;
+const LARGEST: f32 = 127.0;
 
 impl KvElement for i8 {
     type Arithmetic = bf16;
     const NUMERICS: &'static str = "-kv-int8-v1";
     const PAGE_ORDER: PageOrder = PageOrder::PairsInt8;
-    const EVENED: bool = true;
+    const SCALES_KEYS: bool = true;
 
     #[inline(always)]
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut i8, token: usize) {
         let scale = scale_of::<L>(key);
         for (i, values) in key.chunks(LANES).enumerate() {
-            let mut codes = [0; LANES];
-            // SAFETY: 16 codes fit.
-            unsafe { codes_of::<L>(values, scale).store_i8(codes.as_mut_ptr()) };
-            for (k, code) in codes.into_iter().enumerate().take(values.len()) {
+            let mut quantized = [0; LANES];
+            // SAFETY: 16 values fit.
+            unsafe { quantize::<L>(values, scale).store_i8(quantized.as_mut_ptr()) };
+            for (k, value) in quantized.into_iter().enumerate().take(values.len()) {
                 // SAFETY: the caller's promise.
-                unsafe { *head.add(index(i * LANES + k, token, PAGE_TOKENS)) = code };
+                unsafe { *head.add(index(i * LANES + k, token, PAGE_TOKENS)) = value };
             }
         }
         // SAFETY: the caller's promise.
@@ -46,13 +46,13 @@ impl KvElement for i8 {
         let (scale, width) = (scale_of::<L>(value), padded(value.len()));
         for (i, values) in value.chunks(LANES).enumerate() {
             // SAFETY: the caller's promise; 16 columns of one k are side by side.
-            unsafe { codes_of::<L>(values, scale).store_i8(head.add(index(token, i * LANES, width))) };
+            unsafe { quantize::<L>(values, scale).store_i8(head.add(index(token, i * LANES, width))) };
         }
         // SAFETY: the caller's promise.
         unsafe { *scales(head, width).add(token) = scale };
     }
 
-    /// The scale, then codes.
+    /// The scale, then the quantized values.
     unsafe fn export(head: *const i8, half: Half, token: usize, head_dim: usize, bytes: &mut Vec<u8>) {
         let width = padded(head_dim);
         // SAFETY: an existing token; no writer by the caller's promise.
@@ -73,13 +73,13 @@ fn index(k: usize, column: usize, width: usize) -> usize {
     (k / 2 * width + column / LANES * LANES) * 2 + k % 2 * LANES + column % LANES
 }
 
-/// Of the 32 tokens of a page, behind the codes of one head. `width` is the head's, in whole vectors.
+/// The scales of the 32 tokens of a page, which follow the quantized values of one head. `width` is the head's, in whole vectors.
 #[inline(always)]
 pub(crate) fn scales(head: *mut i8, width: usize) -> *mut f32 {
     head.wrapping_add(PAGE_TOKENS * width).cast()
 }
 
-/// 0 where all codes are; no number where a value is infinite or none.
+/// 0 where all quantized values are 0; NaN where a value is not finite.
 #[inline(always)]
 fn scale_of<L: Lanes>(head: &[f32]) -> f32 {
     let zero = L::splat(0.0);
@@ -89,8 +89,8 @@ fn scale_of<L: Lanes>(head: &[f32]) -> f32 {
         largest = largest.max(values.max(zero.sub(values)));
         finite = values.fma(zero, finite);
     }
-    // Each of these is the same number on every instruction set: one NaN is not like another.
-    match largest.largest() / LARGEST_CODE {
+    // Each of these has the same bits on every instruction set; other NaNs would not.
+    match largest.largest() / LARGEST {
         _ if finite.sum().is_nan() => f32::NAN,
         scale if scale < f32::MIN_POSITIVE => 0.0,
         scale => scale,
@@ -98,23 +98,25 @@ fn scale_of<L: Lanes>(head: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-fn codes_of<L: Lanes>(values: &[f32], scale: f32) -> L {
+fn quantize<L: Lanes>(values: &[f32], scale: f32) -> L {
     if scale == 0.0 || scale.is_nan() {
         return L::splat(0.0);
     }
-    let codes = load_some::<L>(values).div(L::splat(scale));
-    codes.max(L::splat(-LARGEST_CODE)).min(L::splat(LARGEST_CODE))
+    let quantized = load_some::<L>(values).div(L::splat(scale));
+    quantized.max(L::splat(-LARGEST)).min(L::splat(LARGEST))
 }
 
-/// The same matrix in the order of [pairs](crate::weights::element), exactly.
+/// Converts a matrix to bf16 in the order of [pairs](crate::weights::element), exactly.
 ///
 /// # Safety
-/// `elements`, a multiple of 32, are readable at `codes` and writable at `to`.
+/// `elements`, a multiple of 32, are readable at `quantized` and writable at `to`.
 #[inline(always)]
-pub(crate) unsafe fn widen<L: Lanes>(codes: *const i8, elements: usize, to: *mut bf16) {
+pub(crate) unsafe fn widen<L: Lanes>(quantized: *const i8, elements: usize, to: *mut bf16) {
     for i in (0..elements).step_by(2 * LANES) {
         // SAFETY: 32 of them, the caller's promise.
-        unsafe { L::store_bf16_pairs(L::load_i8(codes.add(i)), L::load_i8(codes.add(i + LANES)), to.add(i).cast()) };
+        unsafe {
+            L::store_bf16_pairs(L::load_i8(quantized.add(i)), L::load_i8(quantized.add(i + LANES)), to.add(i).cast())
+        };
     }
 }
 
@@ -129,7 +131,7 @@ mod tests {
     const DIM: usize = 22;
     const WIDTH: usize = 32;
 
-    /// Codes and scale of one token.
+    /// Quantized values and scale of one token.
     struct Stored<'a>(&'a [f32], Half, usize);
 
     impl Kernel for Stored<'_> {
@@ -149,14 +151,14 @@ mod tests {
                 }
                 i8::export(first, half, token, DIM, &mut bytes);
             }
-            let (scale, codes) = bytes.split_at(4);
-            (codes.iter().map(|code| code.cast_signed()).collect(), f32::from_le_bytes(scale.try_into().unwrap()))
+            let (scale, quantized) = bytes.split_at(4);
+            (quantized.iter().map(|value| value.cast_signed()).collect(), f32::from_le_bytes(scale.try_into().unwrap()))
         }
     }
 
     #[test]
-    fn codes_and_scales() {
-        // What the last dimensions are; the others are 0. Then the scale, and codes of those.
+    fn values_and_scales() {
+        // The last dimensions (the others are 0), the scale, and the quantized values of the last dimensions.
         let table: [(&[f32], f32, &[i8]); 11] = [
             (&[0.0, -0.0], 0.0, &[0, 0]),
             (&[127.0, -127.0, 1.0, -1.0], 1.0, &[127, -127, 1, -1]),
@@ -173,11 +175,11 @@ mod tests {
             (&[1.0, f32::NAN, 2.0], f32::NAN, &[0, 0, 0]),
         ];
         for (isa, half) in Isa::available().into_iter().flat_map(|isa| [(isa, Half::Keys), (isa, Half::Values)]) {
-            for (last, scale, codes) in table {
+            for (last, scale, quantized) in table {
                 let mut values = vec![0.0; DIM - last.len()];
                 let mut expected = vec![0; DIM - last.len()];
                 values.extend(last);
-                expected.extend(codes);
+                expected.extend(quantized);
                 let scale = if scale < f32::MIN_POSITIVE { 0.0 } else { scale };
                 let expected = if scale == 0.0 { vec![0; DIM] } else { expected };
                 let got = isa.run(Stored(&values, half, 31));
@@ -201,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn wide_codes_are_exact_and_in_pairs() {
+    fn converted_values_are_exact_and_in_pairs() {
         let (depth, width) = (8, 48);
-        let code = |k: usize, column: usize| (k * 48 + column) as u8 as i8;
-        let mut codes = vec![0; depth * width];
+        let value = |k: usize, column: usize| (k * 48 + column) as u8 as i8;
+        let mut quantized = vec![0; depth * width];
         for (k, column) in (0..depth).flat_map(|k| (0..width).map(move |column| (k, column))) {
-            codes[index(k, column, width)] = code(k, column);
+            quantized[index(k, column, width)] = value(k, column);
         }
         for isa in Isa::available() {
-            let wide = isa.run(Widened(&codes));
+            let wide = isa.run(Widened(&quantized));
             for (k, column) in (0..depth).flat_map(|k| (0..width).map(move |column| (k, column))) {
                 let at = bf16::index(k, column, width);
-                assert_eq!(wide[at].to_f32(), f32::from(code(k, column)), "{isa}: ({k}, {column})");
+                assert_eq!(wide[at].to_f32(), f32::from(value(k, column)), "{isa}: ({k}, {column})");
             }
         }
     }

@@ -1,18 +1,18 @@
-//! One thread of a team: how it takes part in phases.
+//! One thread of a team, and how it takes part in phases.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::{State, Stopped};
-use crate::threads::ticket::Next;
+use crate::threads::item_counter::Next;
 
 /// One thread inside a region.
 pub(crate) struct Member<'a> {
     state: &'a State,
     index: usize,
     shards: Range<usize>,
-    /// How many phases it has been through, or has missed.
+    /// The number of phases that it has taken part in or missed.
     phase: Cell<u32>,
 }
 
@@ -21,12 +21,12 @@ impl<'a> Member<'a> {
         Self { state, index, shards: state.shards_of(index), phase: Cell::new(0) }
     }
 
-    /// Below the team's size, and nobody else's: scratch memory goes by it.
+    /// Unique and below the team's size, so it can index scratch memory.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// Ends the region for all, behind this phase at the latest.
+    /// Ends the region for all members, after this phase at the latest.
     pub(crate) fn fail(&self, message: String) {
         self.state.fail(message);
     }
@@ -81,7 +81,7 @@ impl<'a> Member<'a> {
                     body(queue, item);
                     if state.finished.0.fetch_add(1, Ordering::AcqRel) + 1 == all {
                         state.finished.0.store(0, Ordering::Relaxed);
-                        state.tickets.iter().for_each(|ticket| ticket.next_phase(phase));
+                        state.counters.iter().for_each(|counter| counter.next_phase(phase));
                         state.phase.open();
                     }
                 }
@@ -95,11 +95,11 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// From the first of `queues` that has something.
+    /// Takes an item from the first of `queues` that has one.
     #[inline]
     fn take(&self, phase: u32, queues: impl Iterator<Item = usize>, items: impl Fn(usize) -> usize) -> (usize, Next) {
         for queue in queues {
-            match self.state.tickets[queue].take(phase, items(queue)) {
+            match self.state.counters[queue].take(phase, items(queue)) {
                 Next::Nothing => {}
                 next => return (queue, next),
             }

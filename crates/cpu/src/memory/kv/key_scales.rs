@@ -1,5 +1,5 @@
-//! One scale for all dimensions of a key: a dimension that is always large would leave few codes to the others. So before
-//! they become codes, keys are divided by powers of two of about their size, and queries are multiplied by the same:
+//! An int8 key has one scale for all its dimensions, so a dimension that is always large would leave few of the 255 values to the
+//! others. Hence keys are divided by powers of two of about their size before they are quantized, and queries are multiplied by them:
 //!
 //! ```text
 //!   q · k  =  Σ (q s) (k / s)         each s from the weights alone: the bias of k, and how much its rows spread
@@ -12,18 +12,18 @@ use baton_model::{LayerPart, Part};
 use crate::weights::{Weights, matrix, vector};
 use baton_backend::BackendError;
 
-/// More is not needed to tell dimensions of a model apart.
+/// Bounds the powers of two; the sizes of a model's dimensions lie far inside.
 const LARGEST: f32 = 16_777_216.0;
 
 /// Powers of two for every layer, KV head and dimension.
-pub(crate) struct Evening {
-    /// Of one layer.
+pub(crate) struct KeyScales {
+    /// Values per layer.
     width: usize,
     keys: Vec<f32>,
     queries: Vec<f32>,
 }
 
-impl Evening {
+impl KeyScales {
     pub(crate) fn of(weights: &dyn Weights) -> Result<Self, BackendError> {
         let spec = weights.spec();
         let mut queries = Vec::new();
@@ -35,18 +35,18 @@ impl Evening {
         Ok(Self { width: spec.kv_heads * spec.head_dim, keys: queries.iter().map(|s| 1.0 / s).collect(), queries })
     }
 
-    /// 1 / s for some rows of k, after they were rotated.
+    /// 1 / s for some rows of k, to be applied after rotation.
     pub(crate) fn keys(&self, layer: usize, rows: Range<usize>) -> &[f32] {
         &self.keys[layer * self.width..][rows]
     }
 
-    /// s for queries that look at them.
+    /// s for the queries that meet these rows.
     pub(crate) fn queries(&self, layer: usize, rows: Range<usize>) -> &[f32] {
         &self.queries[layer * self.width..][rows]
     }
 }
 
-/// How large each row of k is expected to be: its bias, and two deviations of a product with what a norm has made even.
+/// The expected size of each row of k: its bias, and two standard deviations of its product with a normed vector.
 fn sizes(weights: &dyn Weights, layer: usize) -> Result<Vec<f32>, BackendError> {
     let (spec, part) = (weights.spec(), |part| Part::Layer(layer, part));
     let rows = spec.kv_heads * spec.head_dim;
@@ -69,7 +69,7 @@ fn sizes(weights: &dyn Weights, layer: usize) -> Result<Vec<f32>, BackendError> 
     Ok(bias[..rows].iter().enumerate().map(size).collect())
 }
 
-/// Of each dimension of a head. Those that turn together become as large as both.
+/// The power of two of each dimension of a head. Dimensions that are rotated together get the same one.
 fn power_of_pairs(sizes: &[f32]) -> impl Iterator<Item = f32> {
     let half = sizes.len() / 2;
     (0..sizes.len()).map(move |dim| {
@@ -78,16 +78,16 @@ fn power_of_pairs(sizes: &[f32]) -> impl Iterator<Item = f32> {
     })
 }
 
-/// From operations that every machine rounds alike: engines must agree.
+/// Uses only operations that every machine rounds alike, since engines must agree.
 fn nearest_power(size: f32) -> f32 {
     const EXPONENT_BITS: u32 = 0x7f80_0000;
     let above = (size * std::f32::consts::SQRT_2).clamp(1.0 / LARGEST, LARGEST);
     if above.is_nan() { 1.0 } else { f32::from_bits(above.to_bits() & EXPONENT_BITS) }
 }
 
-/// Multiplies a rotated head with its powers of two, which rounds nothing.
+/// Multiplies a rotated head with its powers of two, which is exact.
 #[inline(always)]
-pub(crate) fn even_out(head: &mut [f32], powers: &[f32]) {
+pub(crate) fn apply_scales(head: &mut [f32], powers: &[f32]) {
     head.iter_mut().zip(powers).for_each(|(value, power)| *value *= power);
 }
 
@@ -96,10 +96,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions_that_turn_together_have_one_power() {
+    fn dimensions_that_are_rotated_together_have_one_power() {
         for (sizes, powers) in [
             ([3.0, 100.0, 4.0, 1.0], [4.0, 128.0, 4.0, 128.0]),
-            // √2 and more go up.
+            // From √2 on the next power is taken.
             ([1.0, 1.4, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]),
             ([1.42, 2.8, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0]),
             ([0.0, 0.1, 0.0, 0.2], [1.0 / LARGEST, 0.25, 1.0 / LARGEST, 0.25]),

@@ -1,15 +1,15 @@
-//! Which item of which phase is next.
+//! A counter from which members take the next item of a phase.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Phase in the upper half, item in the lower: a member that is behind can never take an item of a phase it is not in.
 #[repr(align(128))]
 #[derive(Default)]
-pub(super) struct Ticket(AtomicU64);
+pub(super) struct ItemCounter(AtomicU64);
 
 const PHASE: u64 = 1 << 32;
 
-/// What there is to do in a phase.
+/// The outcome of an attempt to take an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Item(usize),
@@ -19,7 +19,7 @@ pub(super) enum Next {
     Over,
 }
 
-impl Ticket {
+impl ItemCounter {
     pub(super) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -42,8 +42,8 @@ impl Ticket {
         }
     }
 
-    /// By whoever finishes the last item of `phase`. One that is slow to tell all tickets may be overtaken by the end of a
-    /// later phase that did not need this one: it must not take the ticket back.
+    /// Called for all counters by the member that finishes the last item of `phase`. If it is slow, a later phase without items
+    /// of this counter may end before; the maximum keeps the counter from going back.
     pub(super) fn next_phase(&self, phase: u32) {
         self.0.fetch_max(u64::from(phase + 1) * PHASE, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! Attention in f32. Keys and values are read in place, and nothing behind the visible tokens is.
+//! Attention in f32. Keys and values are read in place; tokens that are not visible are not read.
 
 use std::ops::Range;
 
@@ -99,7 +99,7 @@ impl BlockProducts for f32 {
         let mut tile = block.rows.start;
         while tile < block.rows.end {
             let tile_end = (tile + MAX_TILE_ROWS).min(block.rows.end);
-            // What all rows of the tile see, in whole pairs; then the rest, rows of one position at a time.
+            // First the tokens that all rows of the tile see, in whole pairs; then the rest, rows of one position at a time.
             let common = block.visible(tile) & !1;
             values_of::<L>(block, tile..tile_end, 0..common, weights, values);
             let mut row = tile;
@@ -114,7 +114,7 @@ impl BlockProducts for f32 {
     }
 }
 
-/// Of some rows over some tokens; continues earlier sums unless it starts at 0.
+/// Adds the values of some tokens for some rows; the first token of the block starts new sums.
 #[inline(always)]
 fn values_of<L: Lanes>(
     block: &Block<'_, f32>,

@@ -1,4 +1,4 @@
-//! What weights and KV are kept as: what was asked for, and what it comes to for a model.
+//! Options of the backend, and what they come to for a model: how weights and KV are stored, and how they are multiplied.
 
 use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
@@ -9,7 +9,23 @@ use crate::memory::kv::KvElement;
 use crate::simd::isa::Isa;
 use crate::simd::vector::padded;
 
-/// What weights are stored as, and with it what products multiply. The residual stream and all sums are f32.
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    pub threads: usize,
+    /// Tensor parallelism: the number of shards, each with heads, columns and, where there are enough, threads of its own.
+    pub tp: usize,
+    pub dtype: StorageDtype,
+    pub kv_dtype: KvDtype,
+    pub weights: WeightForm,
+    pub products: Products,
+    pub kv_pages: usize,
+    pub max_step_tokens: usize,
+    pub max_slots: usize,
+    /// `None` takes what `BATON_ISA` names, else the machine's best.
+    pub isa: Option<Isa>,
+}
+
+/// How weights are stored, and with it the element type of matmuls. The residual stream and all sums are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageDtype {
     /// f32 for checkpoints in f32, bf16 for others.
@@ -20,10 +36,10 @@ pub enum StorageDtype {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvDtype {
-    /// As weights: f32 or bf16.
+    /// The element type of weights: f32 or bf16.
     Auto,
     Bf16,
-    /// Codes with a scale for each token and head: about half the memory of bf16.
+    /// Quantized, with a scale for each token and head: about half the memory of bf16.
     Int8,
 }
 
@@ -43,7 +59,7 @@ impl WeightForm {
     /// Fewer stay in caches, or nearly so.
     const LEAST_COMPACT_BYTES: usize = 512 << 20;
 
-    /// For weights of so many bytes.
+    /// Whether weights of this size are compact.
     pub(crate) fn is_compact(self, bytes: usize, isa: Isa) -> bool {
         match self {
             Self::Auto => bytes >= Self::LEAST_COMPACT_BYTES && isa.has_avx512(),
@@ -53,23 +69,23 @@ impl WeightForm {
     }
 }
 
-/// How quantized weights are multiplied. Results differ in their last bits, and numerics ids with them.
+/// How quantized weights are multiplied. Results differ in their last bits, so the `numerics_id` differs too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
-    /// [`Self::Both`] with AMX, whole numbers elsewhere.
+    /// [`Self::Both`] with AMX, [`Self::Integer`] elsewhere.
     #[default]
     Auto,
-    /// Rows and weights are rounded to bf16, but for logits.
+    /// Rows and weights are rounded to bf16, except for logits.
     Float,
-    /// Rows become whole numbers of 14 bits, 32 by 32; weights stay what they are.
+    /// Rows are quantized to integers of 14 bits in groups of 32; weights stay as they are.
     Integer,
-    /// Tokens of a prompt as floats, which takes the least time for many; those that were generated as whole numbers, which
-    /// does for few. A token's place decides, not the step that it is computed in.
+    /// Prompt tokens are multiplied as floats, which is fastest for many rows, generated tokens as integers, which is fastest for
+    /// few. Only the token's origin decides, not the step in which it is computed.
     Both,
 }
 
 impl Products {
-    /// `Auto` asks the machine, not what it was told to use of it: that changes no result.
+    /// `Auto` depends on the machine, not on the configured instruction set, which must not change a result.
     pub(crate) fn of_tokens(self) -> TokenProducts {
         match self {
             Self::Auto if Isa::best().has_tiles() => TokenProducts::Both,
@@ -80,7 +96,7 @@ impl Products {
     }
 }
 
-/// [`Products`], decided.
+/// [`Products`] without `Auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenProducts {
     Floats,
@@ -89,7 +105,7 @@ pub(crate) enum TokenProducts {
 }
 
 impl TokenProducts {
-    /// Of a token that was generated, or is a prompt's.
+    /// How a token is multiplied that was generated, or belongs to the prompt.
     pub(crate) fn of(self, generated: bool) -> CodeProducts {
         match self {
             Self::Floats => CodeProducts::Floats,
@@ -101,7 +117,7 @@ impl TokenProducts {
 
     pub(crate) fn in_numerics_id(self) -> &'static str {
         match self {
-            // Says what products of whole numbers are, too: logits are such.
+            // Also stands for the integer matmul of logits.
             Self::Floats => "-codes-v3",
             Self::Integers => "-int14-v3",
             Self::Both => "-codes-v3-int14-v3",
@@ -109,7 +125,7 @@ impl TokenProducts {
     }
 }
 
-/// All decided.
+/// The element types of weights and KV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
     F32,
@@ -118,7 +134,7 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// `None`: the two do not go together.
+    /// `None` where the two cannot be combined.
     pub(crate) fn decide(model: &DecoderSpec, dtype: StorageDtype, kv: KvDtype) -> Option<Self> {
         let is_f32 = match dtype {
             StorageDtype::Auto => model.dtype == Dtype::F32,
@@ -142,7 +158,7 @@ impl Storage {
     }
 }
 
-/// How the KV of a model lies in memory. `None` where weights are stored as f32 and KV is to be something else.
+/// The layout of a model's KV. `None` where weights are stored as f32 and KV is not.
 pub fn kv_layout(model: &DecoderSpec, dtype: StorageDtype, kv: KvDtype) -> Option<KvLayout> {
     let order = Storage::decide(model, dtype, kv)?.page_order();
     Some(layout(order, model.layers, model.kv_heads, model.head_dim))
@@ -195,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Ten dimensions take the room of sixteen.
+    /// Ten dimensions take the space of sixteen.
     #[test]
     fn int8_takes_half_the_room_and_a_scale() {
         let page_bytes =

@@ -1,26 +1,27 @@
-//! A step goes through the layers once for each kind of products that its rows have.
+//! Where prompt rows and generated rows are multiplied differently, a step's batch is cut in two halves, and each goes through all
+//! layers by itself.
 //!
 //! ```text
 //!   rows of the step   | prompt | generated |     a prompt computed again, with what was generated
 //!                      | prompt |                 a chunk
 //!                               | generated |     a decoding sequence
-//!                       pass 1    pass 2          tokens see those before them, which a pass before theirs has stored
+//!                       first     second          tokens see the KV of earlier ones, which the first half has stored
 //! ```
 
 use super::{Batch, SegmentRows, Wanted};
 use crate::matmul::quant::CodeProducts;
-use crate::storage::TokenProducts;
+use crate::options::TokenProducts;
 
 /// Buffers are reused from step to step.
 #[derive(Default)]
-pub(crate) struct Passes {
+pub(crate) struct BatchHalves {
     prompts: Batch,
     generated: Batch,
 }
 
-impl Passes {
-    /// In their order; the last one is there.
-    pub(crate) fn of<'a>(
+impl BatchHalves {
+    /// The halves in the order in which they run; without a cut, all rows are the second one.
+    pub(crate) fn cut<'a>(
         &'a mut self,
         step: &'a Batch,
         products: TokenProducts,
@@ -39,7 +40,7 @@ impl Passes {
 }
 
 impl Batch {
-    /// The rows of prompts, or those that were generated. A segment is cut in two where its prompt ends.
+    /// Copies the generated rows of a step, or all others. A segment is cut in two where its prompt ends.
     fn take_part(&mut self, step: &Self, generated: bool) {
         self.rows.clear();
         self.segments.clear();
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use baton_backend::SlotId;
 
-    /// A sequence's positions from `first` on, behind a prompt of so many tokens; all rows are wanted.
+    /// A batch of (first position, tokens, prompt length) per segment; all rows are wanted.
     fn step(segments: &[(usize, usize, usize)]) -> Batch {
         let mut batch = Batch::default();
         for &(first, tokens, prompt) in segments {
@@ -110,8 +111,8 @@ mod tests {
     #[test]
     fn prompts_come_first() {
         let mixed = step(&[(9, 1, 9), (30, 5, 33), (0, 2, 4), (4, 1, 4)]);
-        let mut passes = Passes::default();
-        let (first, last) = passes.of(&mixed, TokenProducts::Both);
+        let mut halves = BatchHalves::default();
+        let (first, last) = halves.cut(&mixed, TokenProducts::Both);
         let (prompts, products) = first.unwrap();
         assert_eq!(
             (part(prompts), products),
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_where_one_will_do() {
+    fn batches_of_one_kind_are_not_cut() {
         let (prompts, generated) = (step(&[(0, 3, 3), (2, 1, 5)]), step(&[(3, 1, 3)]));
         let mixed = step(&[(0, 3, 3), (3, 1, 3)]);
         for (batch, products, expected) in [
@@ -131,8 +132,8 @@ mod tests {
             (&mixed, TokenProducts::Floats, CodeProducts::Floats),
             (&mixed, TokenProducts::Integers, CodeProducts::Integers),
         ] {
-            let mut passes = Passes::default();
-            let (first, (last, got)) = passes.of(batch, products);
+            let mut halves = BatchHalves::default();
+            let (first, (last, got)) = halves.cut(batch, products);
             assert!(first.is_none() && std::ptr::eq(last, batch) && got == expected, "{products:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Attention in bf16: queries and weights are rounded and laid out as tiles, and a page of values is one block of 32 k.
 //!
-//! Rows of a tile see different numbers of tokens. What a row does not see has weight 0, which changes no sum.
+//! Rows of a tile see different numbers of tokens. A token that a row does not see has weight 0, which changes no sum.
 
 #![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
 
@@ -30,29 +30,29 @@ pub(crate) struct TileOperands<O> {
     query_blocks: usize,
     /// In tile order, a block of k per page.
     weights: Buffer<bf16>,
-    /// The values of a page that is not full, without what lies behind the visible tokens.
+    /// A copy of the values of a page that is not full, with zeros after the visible tokens.
     last_page: Buffer<bf16>,
-    /// Pages that are not read in place.
-    opened: O,
+    /// Buffers for pages that are not read in place.
+    buffers: O,
 }
 
 impl<K: TilePages> BlockProducts for K {
     const BLOCK_ROWS: usize = 2 * TILE_ROWS;
-    type Operands = TileOperands<K::Opened>;
+    type Operands = TileOperands<K::Buffers>;
 
-    fn operands(head_dim: usize) -> Result<TileOperands<K::Opened>, BackendError> {
+    fn operands(head_dim: usize) -> Result<TileOperands<K::Buffers>, BackendError> {
         let query_blocks = head_dim.div_ceil(BLOCK_DEPTH);
         Ok(TileOperands {
             queries: Buffer::new(2 * query_blocks * TILE)?,
             query_blocks,
             weights: Buffer::new(2 * PAGES * TILE)?,
             last_page: Buffer::new(PAGE_TOKENS * head_dim.next_multiple_of(PRODUCT_COLUMNS))?,
-            opened: K::opened(head_dim)?,
+            buffers: K::buffers(head_dim)?,
         })
     }
 
     #[inline(always)]
-    fn put_query<L: Lanes>(operands: &mut TileOperands<K::Opened>, row: usize, query: &[f32]) {
+    fn put_query<L: Lanes>(operands: &mut TileOperands<K::Buffers>, row: usize, query: &[f32]) {
         assert!(row < Self::BLOCK_ROWS && query.len() <= operands.query_blocks * BLOCK_DEPTH);
         let queries = operands.queries.as_mut_slice().as_mut_ptr();
         let whole = query.len() / LANES * LANES;
@@ -70,7 +70,7 @@ impl<K: TilePages> BlockProducts for K {
     }
 
     #[inline(always)]
-    fn put_some<L: Lanes>(operands: &mut TileOperands<K::Opened>, row: usize, dimension: usize, values: L) {
+    fn put_some<L: Lanes>(operands: &mut TileOperands<K::Buffers>, row: usize, dimension: usize, values: L) {
         assert!(row < Self::BLOCK_ROWS && dimension + LANES <= operands.query_blocks * BLOCK_DEPTH);
         let queries = operands.queries.as_mut_slice().as_mut_ptr();
         // SAFETY: 16 k of a row that exists.
@@ -78,15 +78,15 @@ impl<K: TilePages> BlockProducts for K {
     }
 
     #[inline(always)]
-    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands<K::Opened>, scores: &mut [f32]) {
+    fn scores<L: Lanes>(block: &Block<'_, Self>, operands: &mut TileOperands<K::Buffers>, scores: &mut [f32]) {
         let first = block.rows.start / TILE_ROWS * TILE_ROWS;
         for token in (0..block.tokens).step_by(PAGE_TOKENS) {
             let next_keys = (token + PAGE_TOKENS < block.tokens).then(|| block.keys(token + PAGE_TOKENS));
             let mut b_ahead = 0;
-            if asks_itself::<L, K>(block) {
+            if prefetches_in_matmul::<L, K>(block) {
                 b_ahead = distance(block.keys(token).cast(), next_keys.unwrap_or_else(|| block.values(0)).cast());
             } else if block.rows.end <= TILE_ROWS {
-                // Values of this page are needed soon, keys of the next one sooner. Where many rows look at them they are near.
+                // Values of this page are needed soon, keys of the next one sooner. With more rows other members have them in their caches.
                 prefetch::<L, K>(block.values(token), PAGE_TOKENS * block.value_width());
                 if let Some(keys) = next_keys {
                     prefetch::<L, K>(keys, PAGE_TOKENS * block.value_width());
@@ -99,7 +99,7 @@ impl<K: TilePages> BlockProducts for K {
                 pairs: block.head_dim() / 2,
                 a: operands.queries.as_slice()[tile_index(first, 0, operands.query_blocks)..].as_ptr(),
                 a_tile_stride: operands.query_blocks * TILE,
-                b: K::keys::<L>(block, token, &mut operands.opened),
+                b: K::keys::<L>(block, token, &mut operands.buffers),
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: bf16::index(0, LANES, PAGE_TOKENS),
                 b_ahead,
@@ -114,14 +114,14 @@ impl<K: TilePages> BlockProducts for K {
     #[inline(always)]
     fn largest<L: Lanes, const R: usize>(
         block: &Block<'_, Self>,
-        operands: &TileOperands<K::Opened>,
+        operands: &TileOperands<K::Buffers>,
         first_row: usize,
         scores: &mut [f32],
         scale: f32,
     ) -> [f32; R] {
         let visible = block.visible_to(first_row);
         for (row, visible) in scores.chunks_exact_mut(BLOCK_TOKENS).zip(visible) {
-            K::scale_scores::<L>(&operands.opened, visible, row);
+            K::scale_scores::<L>(&operands.buffers, visible, row);
         }
         largest_scores::<L, R>(scores, visible, scale)
     }
@@ -129,14 +129,14 @@ impl<K: TilePages> BlockProducts for K {
     #[inline(always)]
     fn weigh<L: Lanes, const R: usize, const N: usize>(
         block: &Block<'_, Self>,
-        operands: &mut TileOperands<K::Opened>,
+        operands: &mut TileOperands<K::Buffers>,
         first_row: usize,
         scores: &mut [f32],
         scale_and_largest: (f32, [f32; R]),
     ) -> [BlockSum; R] {
         assert!(first_row + R <= Self::BLOCK_ROWS);
         let (visible, weights) = (block.visible_to(first_row), operands.weights.as_mut_slice().as_mut_ptr());
-        let mut to = InTiles::<K, R> { opened: &operands.opened, visible, first_row, weights };
+        let mut to = InTiles::<K, R> { buffers: &operands.buffers, visible, first_row, weights };
         let sums = weigh_rows::<L, R, N>(scores, visible, scale_and_largest, &mut to);
         let end = block.tokens.next_multiple_of(PAGE_TOKENS);
         for r in 0..R {
@@ -151,7 +151,7 @@ impl<K: TilePages> BlockProducts for K {
     #[inline(always)]
     fn values<L: Lanes>(
         block: &Block<'_, Self>,
-        operands: &mut TileOperands<K::Opened>,
+        operands: &mut TileOperands<K::Buffers>,
         _scores: &[f32],
         values: &mut [f32],
     ) {
@@ -159,7 +159,7 @@ impl<K: TilePages> BlockProducts for K {
         let mut pages = [std::ptr::null(); PAGES];
         let used = block.tokens.div_ceil(PAGE_TOKENS);
         for (i, page) in pages[..used].iter_mut().enumerate() {
-            *page = K::values::<L>(block, i * PAGE_TOKENS, &mut operands.opened);
+            *page = K::values::<L>(block, i * PAGE_TOKENS, &mut operands.buffers);
         }
         let last_tokens = block.tokens - (used - 1) * PAGE_TOKENS;
         if last_tokens < PAGE_TOKENS && !block.is_written_until(used * PAGE_TOKENS) {
@@ -171,7 +171,7 @@ impl<K: TilePages> BlockProducts for K {
         }
         for column in (0..width).step_by(PRODUCT_COLUMNS) {
             let b_ahead = match block.next_keys() {
-                Some(keys) if asks_itself::<L, K>(block) && column + PRODUCT_COLUMNS >= width => {
+                Some(keys) if prefetches_in_matmul::<L, K>(block) && column + PRODUCT_COLUMNS >= width => {
                     distance(pages[used - 1], keys.cast())
                 }
                 _ => 0,
@@ -202,7 +202,7 @@ impl<K: TilePages> BlockProducts for K {
 
 /// Rows of weights in tile order.
 struct InTiles<'a, K: TilePages, const R: usize> {
-    opened: &'a K::Opened,
+    buffers: &'a K::Buffers,
     visible: [usize; R],
     first_row: usize,
     weights: *mut bf16,
@@ -223,14 +223,14 @@ impl<K: TilePages, const R: usize> WeightsTo for InTiles<'_, K, R> {
     unsafe fn put<L: Lanes>(&mut self, row: usize, token: usize, _scores: *mut f32, weights: L) {
         debug_assert!(token + LANES <= BLOCK_TOKENS);
         // SAFETY: the caller's promise, and `weigh` has seen the rows.
-        unsafe { self.store(row, token, K::weigh(self.opened, self.visible[row], token, weights)) };
+        unsafe { self.store(row, token, K::weigh(self.buffers, self.visible[row], token, weights)) };
     }
 }
 
-/// Whether products ask for the next page themselves, line by line, while they multiply one. Bursts between products would wait
-/// for memory, which then waits for products.
+/// Whether matmuls prefetch the next page line by line while they read one. Bursts of prefetches between matmuls would leave memory
+/// and arithmetic waiting for each other.
 #[inline(always)]
-fn asks_itself<L: Lanes, K: TilePages>(block: &Block<'_, K>) -> bool {
+fn prefetches_in_matmul<L: Lanes, K: TilePages>(block: &Block<'_, K>) -> bool {
     !L::TILES && block.rows.end <= FEW_ROWS && size_of::<K>() == size_of::<bf16>()
 }
 
@@ -241,7 +241,7 @@ fn prefetch<L: Lanes, K>(first: *const K, elements: usize) {
     }
 }
 
-/// The first tokens of a page of values; zeros for the others.
+/// Copies the first tokens of a page of values, and zeros for the others.
 #[inline(always)]
 fn copy_tokens(page: &[bf16], tokens: usize, width: usize, copy: &mut [bf16]) {
     let (whole, pair) = (tokens / 2 * pair_stride(width), pair_stride(width));
