@@ -8,6 +8,6 @@ mod sample;
 mod slot_pages;
 
 pub use backend::{Backend, BackendError, BackendSpec, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
-pub use plan::{InputToken, LayerHook, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan, TableChange};
+pub use plan::{InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan, TableChange};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};
 pub use slot_pages::SlotPages;

@@ -1,6 +1,5 @@
 //! What a step is asked to do. A plan names pages and slots, never bytes; its buffers are reused from step to step.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,7 +23,6 @@ pub struct StepPlan {
     pub tokens: Vec<InputToken>,
     /// Slots that end with this step. Applied last.
     pub released: Vec<SlotId>,
-    pub on_layer: Option<LayerHook>,
 }
 
 /// A slot's page table keeps its first pages, and these come behind them. Until it is changed again, or its slot released,
@@ -44,27 +42,6 @@ impl StepPlan {
         let begin = self.pages.len();
         self.pages.extend(pages);
         self.tables.push(TableChange { slot, first, pages: begin..self.pages.len() });
-    }
-}
-
-/// Called once per layer, in order, as soon as K and V of that layer are final for all segments of the step, while the rest
-/// of the layer goes on. The thread that calls it computes too: it must not wait.
-#[derive(Clone)]
-pub struct LayerHook(Arc<dyn Fn(u32) + Send + Sync>);
-
-impl LayerHook {
-    pub fn new(layer_done: impl Fn(u32) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(layer_done))
-    }
-
-    pub fn layer_done(&self, layer: u32) {
-        (self.0)(layer);
-    }
-}
-
-impl fmt::Debug for LayerHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LayerHook")
     }
 }
 

@@ -106,7 +106,6 @@ fn write_logprobs(
             tables: vec![TableChange { slot, first: 0, pages: 0..pages }],
             pages: (0..pages as u32).map(PageId).collect(),
             released: Vec::new(),
-            on_layer: None,
         };
         let ticket = backend.submit(&plan)?;
         backend.collect(ticket, &mut output)?;

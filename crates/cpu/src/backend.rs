@@ -153,12 +153,11 @@ impl CpuBackend {
             let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
             let (first, (last, products)) = self.halves.cut(&self.batch, self.products);
             if let Some((batch, products)) = first {
-                let watchers = Watchers { layers: Layers::NotFinal(&self.layers_done), on_layer: None, clock: None };
+                let watchers = Watchers { layers: Layers::NotFinal(&self.layers_done), clock: None };
                 self.decoder.step(batch, products, &sampling, watchers)?;
             }
             // A layer is done when the rows of both halves have passed it.
-            let layers = Layers::Final(&self.layers_done);
-            let watchers = Watchers { layers, on_layer: plan.on_layer.as_ref(), clock };
+            let watchers = Watchers { layers: Layers::Final(&self.layers_done), clock };
             self.decoder.step(last, products, &sampling, watchers)?;
             write_output(&self.batch, &mut self.results, &mut output);
         }

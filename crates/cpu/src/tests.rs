@@ -4,8 +4,8 @@
 mod bundled;
 mod contract;
 mod exact;
-mod hook;
 mod key_scales;
+mod layer_counter;
 mod reference;
 mod runner;
 mod sharded;

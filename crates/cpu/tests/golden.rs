@@ -132,7 +132,6 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
         // Backwards, so that the number of a page differs from its place in the sequence.
         pages: (0..pages as u32).rev().map(PageId).collect(),
         released: vec![slot],
-        on_layer: None,
     };
     let ticket = backend.submit(&plan).unwrap();
     let mut output = StepOutput::default();

@@ -17,7 +17,7 @@ pub struct EngineConfig {
     pub max_waiting: usize,
     /// A request that waits for another engine's KV computes the rest itself when nothing has arrived for this long.
     pub landing_timeout: Duration,
-    /// A receiver that has not confirmed a hand-off this long after its last page was computed is given up.
+    /// A receiver that has confirmed nothing of a hand-off for this long after its last page was computed is given up.
     pub delivery_timeout: Duration,
 }
 

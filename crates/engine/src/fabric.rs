@@ -5,18 +5,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_backend::LayerHook;
 use baton_core::{
     EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
 };
 use baton_fabric::{
-    Export, FabricCounters, FabricError, FabricOptions, KvPool, KvTarget, Landed, PortKey, PortLimits, Receiver,
-    Sender, checksum,
+    Chunk, Export, FabricCounters, FabricError, FabricOptions, KvPool, KvTarget, Landed, LayerCounter, PortKey,
+    PortLimits, Receiver, Sender, checksum,
 };
 use baton_protocol::Secret;
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::{ExportId, Exported, HandOff, PageOffer};
+use crate::handoff::{Computed, ExportId, Exported, HandOff, PageOffer};
 use crate::inbox::{Inbox, Message};
 
 const TOO_MANY_RETRY_MS: u32 = 1000;
@@ -45,7 +44,9 @@ pub(crate) struct FabricHandOff {
     /// Zero of the step loop's time.
     started: Instant,
     expected: BTreeMap<ReservationId, KvTarget>,
-    exports: BTreeMap<ExportId, Arc<Export>>,
+    exports: BTreeMap<ExportId, Export>,
+    /// The backend's count before the first step.
+    layers_before: u64,
 }
 
 /// What a reservation's target says, as it travels through routers.
@@ -60,6 +61,7 @@ impl FabricHandOff {
     pub(crate) fn start(
         fabric: Fabric,
         pool: &Arc<KvPool>,
+        layers_done: LayerCounter,
         numerics_id: &str,
         inbox: &Arc<Inbox>,
         started: Instant,
@@ -78,7 +80,8 @@ impl FabricHandOff {
         };
         let receiver =
             Receiver::start(fabric.listener, Arc::clone(pool), options.clone(), Arc::clone(&counters), tell)?;
-        let sender = Sender::new(Arc::clone(pool), options, Arc::clone(&counters))?;
+        let layers_before = layers_done.done();
+        let sender = Sender::new(Arc::clone(pool), layers_done, options, Arc::clone(&counters))?;
         fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
         Ok(Self {
             pool: Arc::clone(pool),
@@ -90,6 +93,7 @@ impl FabricHandOff {
             started,
             expected: BTreeMap::new(),
             exports: BTreeMap::new(),
+            layers_before,
         })
     }
 }
@@ -144,37 +148,32 @@ impl HandOff for FabricHandOff {
                 outcome.map(|d| Exported { verified_tokens: verified(d.verified_pages), damaged: d.damaged });
             let _ = inbox.push(Message::Exported(id, exported));
         });
-        self.exports.insert(id, Arc::new(export.map_err(to_serve_error)?));
+        self.exports.insert(id, export.map_err(to_serve_error)?);
         Ok(range)
     }
 
-    fn offer(&mut self, offer: &PageOffer) {
-        if let Some(export) = self.exports.get(&offer.export) {
-            for layer in 0..export.target().layout.layers {
-                export.layer_done(layer, offer.first_index as u32, &offer.pages, offer.last);
+    fn offer(&mut self, offer: PageOffer) {
+        let PageOffer { export, first_index, pages, computed, last } = offer;
+        let Some(export) = self.exports.get(&export) else { return };
+        let computed = match computed {
+            Computed::Already => baton_fabric::Computed::Already,
+            Computed::InStep(step) => {
+                let layers = u64::from(self.pool.layout().layers);
+                baton_fabric::Computed::AfterLayers { before: self.layers_before + step * layers }
             }
-        }
-    }
-
-    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
-        // Weak: closing an export closes its fence, whoever still has the hook.
-        let offers: Vec<_> = offers
-            .into_iter()
-            .filter_map(|offer| self.exports.get(&offer.export).map(|export| (Arc::downgrade(export), offer)))
-            .collect();
-        LayerHook::new(move |layer| {
-            for (export, offer) in &offers {
-                if let Some(export) = export.upgrade() {
-                    export.layer_done(layer, offer.first_index as u32, &offer.pages, offer.last);
-                }
-            }
-        })
+        };
+        export.offer(Chunk { first_index: first_index as u32, pages, computed, last });
     }
 
     fn finish_export(&mut self, id: ExportId, times: PromptTimes) {
         if let Some(export) = self.exports.get(&id) {
             export.finish(times);
         }
+    }
+
+    fn last_taken(&mut self, id: ExportId) -> Duration {
+        let at = self.exports.get(&id).and_then(Export::last_taken);
+        at.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.started))
     }
 
     fn close_export(&mut self, id: ExportId) {

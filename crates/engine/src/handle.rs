@@ -196,7 +196,8 @@ fn start_fabric(
     started: Instant,
 ) -> Result<Box<dyn HandOff>, EngineError> {
     let pool = backend.kv_pool().ok_or_else(|| EngineError::Fabric("the backend's KV cannot be shared".to_owned()))?;
-    let handoff = FabricHandOff::start(fabric, &pool, &backend.spec().numerics.id, inbox, started);
+    let numerics_id = &backend.spec().numerics.id;
+    let handoff = FabricHandOff::start(fabric, &pool, backend.layers_done(), numerics_id, inbox, started);
     handoff.map(|handoff| Box::new(handoff) as _).map_err(|error| EngineError::Fabric(error.to_string()))
 }
 

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
 
 /// One hand-off to another engine. Never used twice in one process.
@@ -32,14 +31,14 @@ pub trait HandOff: Send {
     /// Opens a hand-off of the KV of `prompt`. Returns the range that the receiver has room for.
     fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError>;
 
-    /// Pages that are final in all layers.
-    fn offer(&mut self, offer: &PageOffer);
-
-    /// Pages that become final layer by layer in the next step.
-    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook;
+    /// These pages are final, or become so layer by layer in a step. They are sent in the order of their offers.
+    fn offer(&mut self, offer: PageOffer);
 
     /// Everything was offered: the outcome follows. The receiver is told where the time went.
     fn finish_export(&mut self, id: ExportId, times: PromptTimes);
+
+    /// When the receiver last confirmed something, or else when the export began.
+    fn last_taken(&mut self, id: ExportId) -> Duration;
 
     /// The export's pages may be reused after this: what is still on its way will be refused.
     fn close_export(&mut self, id: ExportId);
@@ -60,8 +59,18 @@ pub struct PageOffer {
     /// Which page of the sequence `pages[0]` is.
     pub first_index: usize,
     pub pages: Vec<PageId>,
+    pub computed: Computed,
     /// Nothing is left to be computed after these.
     pub last: bool,
+}
+
+/// When offered pages are final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computed {
+    Already,
+    /// Layer by layer in the step with this number, of those that have rows: each of them adds the model's layers to the
+    /// backend's count, so the number says at which counts.
+    InStep(u64),
 }
 
 /// What the receiver said of an export.
@@ -99,13 +108,13 @@ impl HandOff for NoHandOff {
         Self::refuse()
     }
 
-    fn offer(&mut self, _: &PageOffer) {}
-
-    fn offer_by_layer(&mut self, _: Vec<PageOffer>) -> LayerHook {
-        LayerHook::new(|_| {})
-    }
+    fn offer(&mut self, _: PageOffer) {}
 
     fn finish_export(&mut self, _: ExportId, _: PromptTimes) {}
+
+    fn last_taken(&mut self, _: ExportId) -> Duration {
+        Duration::ZERO
+    }
 
     fn close_export(&mut self, _: ExportId) {}
 

@@ -169,6 +169,7 @@ impl World {
             }
             ["abort", name] => self.command(Command::Abort(id(name)), &mut events),
             ["arrive", number, verified] => self.fabric.arrive(reservation(number), verified.parse().unwrap()),
+            ["taken", number] => self.fabric.take(ExportId(number.parse().unwrap())),
             ["land", number, verified] => {
                 self.fabric.arrive(reservation(number), verified.parse().unwrap());
                 self.scheduler.landed(self.now(), reservation(number), PromptTimes::default());

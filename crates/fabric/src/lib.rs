@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   sender                                     receiver
-//!   Export::layer_done ─ checksum ─ offer ──▶  copy + checksum in one pass ─ fence still up? ─ page valid
+//!   Export::offer ──── checksum ─── offer ──▶  copy + checksum in one pass ─ fence still up? ─ page valid
 //!   Export::finish ───────────────────────▶    Landed → step loop
 //! ```
 #![allow(unsafe_code, reason = "memory shared between processes lives here; each block states why it is sound")]
@@ -12,6 +12,7 @@
 mod auth;
 mod checksum;
 mod counters;
+mod cursor;
 mod error;
 mod fence;
 mod huge;
@@ -32,10 +33,11 @@ mod wire;
 pub use auth::PortKey;
 pub use checksum::{Checksum, checksum};
 pub use counters::FabricCounters;
+pub use cursor::{Chunk, Computed, Outcome};
 pub use error::FabricError;
 pub use layers::LayerCounter;
 pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
-pub use link::{Delivered, Outcome};
+pub use link::Delivered;
 pub use options::FabricOptions;
 pub use pool::{KvPool, Shard, ShardAddress};
 pub use port::PortLimits;

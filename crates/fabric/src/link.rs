@@ -1,20 +1,20 @@
-//! One data connection to one receiver, with a thread that offers and a thread that hears answers.
+//! One data connection to one receiver, with a thread that offers and a thread that hears answers. Neither the step loop nor a
+//! thread that computes ever waits for them: a receiver that is slow is late, and that is all.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufReader, IoSlice, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Jobs, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use baton_core::{PageId, PromptTimes};
 
 use crate::checksum::checksum;
 use crate::counters::FabricCounters;
+use crate::cursor::{Chunk, Cursor, Cursors, Next, Piece};
 use crate::error::FabricError;
-use crate::fence::{FenceMark, FenceTable, FenceView};
+use crate::fence::{FenceTable, FenceView};
 use crate::inbox::lock;
+use crate::layers::LayerCounter;
 use crate::options::FabricOptions;
 use crate::pace::Pace;
 use crate::pool::KvPool;
@@ -24,17 +24,8 @@ use crate::wire::{
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Offers that may wait for this link: a prompt of a few chunks times its layers. More makes the step loop wait.
-const QUEUED_JOBS: usize = 4096;
-
-/// What the link's thread is asked to do.
-pub(crate) enum Job {
-    Offer { reservation: ReservationKey, fence: FenceMark, layer: u32, first_index: u32, pages: Vec<PageId> },
-    Finish { reservation: ReservationKey, times: PromptTimes },
-}
-
-/// What became of a hand-off, or why there is no answer.
-pub type Outcome = Result<Delivered, String>;
+/// How often the layer counter is read while the next piece is being computed: no thread that computes wakes anybody.
+const LAYER_POLL: Duration = Duration::from_micros(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
@@ -43,23 +34,23 @@ pub struct Delivered {
     /// Bytes changed after they were summed: what lies in the sender's memory is not to be trusted either.
     pub damaged: bool,
 }
-pub(crate) type OnOutcome = Box<dyn FnOnce(Outcome) + Send>;
-
-pub(crate) struct Pending {
-    pub(crate) on_outcome: OnOutcome,
-    pub(crate) last_layer_done: Arc<AtomicBool>,
-    pub(crate) damaged: bool,
-}
 
 pub(crate) struct Link {
-    jobs: SyncSender<Job>,
-    pending: Arc<Mutex<BTreeMap<ReservationKey, Pending>>>,
-    alive: Arc<AtomicBool>,
+    state: Mutex<State>,
+    /// Something may have to be sent, or the link is closed.
+    changed: Condvar,
+}
+
+struct State {
+    cursors: Cursors,
+    /// Why nothing is sent any more.
+    closed: Option<String>,
 }
 
 /// What a sender has to offer from.
 pub(crate) struct Origin {
     pub(crate) pool: Arc<KvPool>,
+    pub(crate) layers_done: LayerCounter,
     pub(crate) fences: Arc<FenceTable>,
     pub(crate) counters: Arc<FabricCounters>,
     pub(crate) options: FabricOptions,
@@ -76,54 +67,106 @@ impl Origin {
     }
 }
 
+/// What the offering thread does next.
+enum Task {
+    Send(Next),
+    /// There has been nothing to send for a while: say so.
+    ShowLife,
+    End,
+}
+
 impl Link {
-    /// Returns at once; the link's own thread connects, and jobs wait for it. A receiver that cannot be reached fails every
-    /// hand-off on the link.
+    /// Returns at once; the link's own thread connects, and what is to be sent waits for it. A receiver that cannot be reached
+    /// fails every hand-off on the link.
     pub(crate) fn open(address: SocketAddr, origin: &Arc<Origin>) -> Result<Arc<Self>, FabricError> {
-        let (jobs, queue) = sync_channel(QUEUED_JOBS);
-        let link = Arc::new(Self { jobs, pending: Arc::default(), alive: Arc::new(AtomicBool::new(true)) });
-        let (alive, pending, origin) = (link.alive.clone(), link.pending.clone(), origin.clone());
+        let state = State { cursors: Cursors::new(origin.pool.layout().layers), closed: None };
+        let link = Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() });
+        let (offering, origin) = (Arc::clone(&link), Arc::clone(origin));
         spawn("kv-offer", move || {
             let ended = connect(address, &origin).and_then(|(stream, transport)| {
                 let mut answers = BufReader::new(stream.try_clone().map_err(FabricError::Connect)?);
-                let (alive, pending, hearing) = (alive.clone(), pending.clone(), origin.clone());
+                let (hearing, heard) = (Arc::clone(&offering), Arc::clone(&origin));
                 spawn("kv-answers", move || {
-                    let ended = hear(&mut answers, &pending, &hearing);
-                    fail_all(&alive, &pending, &describe("the receiver is gone", ended));
+                    let ended = hear(&mut answers, &hearing, &heard);
+                    // A thread that still writes into the connection sees that it has ended.
+                    let _ = answers.get_ref().shutdown(Shutdown::Both);
+                    hearing.close(&describe("the receiver is gone", ended));
                 })?;
-                let mut offering = Offering { origin, transport, stream };
-                offering.run(&queue).map_err(|error| FabricError::Broken(error.to_string()))
+                let mut sending = Offering { origin, transport, stream };
+                let ended = sending.run(&offering).map_err(|error| FabricError::Broken(error.to_string()));
+                let _ = sending.stream.shutdown(Shutdown::Both);
+                ended
             });
-            fail_all(&alive, &pending, &describe("no longer offering", ended));
+            offering.close(&describe("no longer offering", ended));
         })?;
         Ok(link)
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Acquire)
+        lock(&self.state).closed.is_none()
     }
 
-    pub(crate) fn expect_outcome(&self, reservation: ReservationKey, pending: Pending) {
-        lock(&self.pending).insert(reservation, pending);
-        if !self.is_alive() {
-            // The threads may have ended before the insert: then nobody else would answer.
-            fail_all(&self.alive, &self.pending, "the connection is closed");
-        }
-    }
-
-    pub(crate) fn forget(&self, reservation: ReservationKey) {
-        lock(&self.pending).remove(&reservation);
-    }
-
-    /// Never blocks: the step loop calls this between layers. A full queue fails the hand-off, and with it nothing else.
-    pub(crate) fn enqueue(&self, job: Job) {
-        let reservation = match &job {
-            Job::Offer { reservation, .. } | Job::Finish { reservation, .. } => *reservation,
+    /// A link that has ended meanwhile answers at once.
+    pub(crate) fn begin(&self, reservation: ReservationKey, cursor: Cursor) {
+        let mut state = lock(&self.state);
+        let replaced = state.cursors.open(reservation, cursor);
+        let (closed, orphans) = match state.closed.clone() {
+            Some(reason) => (reason, state.cursors.drain()),
+            None => (String::new(), Vec::new()),
         };
-        if self.jobs.try_send(job).is_err()
-            && let Some(pending) = lock(&self.pending).remove(&reservation)
-        {
-            (pending.on_outcome)(Err("the link to the receiver is closed or far behind".to_owned()));
+        drop(state);
+        if let Some(on_outcome) = replaced {
+            on_outcome(Err("another hand-off goes to the same reservation".to_owned()));
+        }
+        orphans.into_iter().for_each(|on_outcome| on_outcome(Err(closed.clone())));
+    }
+
+    pub(crate) fn forget(&self, reservation: ReservationKey, export: u64) {
+        lock(&self.state).cursors.forget(reservation, export);
+    }
+
+    pub(crate) fn push(&self, reservation: ReservationKey, export: u64, chunk: Chunk) {
+        lock(&self.state).cursors.push(reservation, export, chunk);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn finish(&self, reservation: ReservationKey, export: u64, times: PromptTimes) {
+        lock(&self.state).cursors.finish(reservation, export, times);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn last_taken(&self, reservation: ReservationKey) -> Option<Instant> {
+        lock(&self.state).cursors.last_taken(reservation)
+    }
+
+    /// Nothing is sent from now on, and every hand-off fails. The first reason counts.
+    pub(crate) fn close(&self, reason: &str) {
+        let mut state = lock(&self.state);
+        state.closed.get_or_insert_with(|| reason.to_owned());
+        let orphans = state.cursors.drain();
+        drop(state);
+        self.changed.notify_one();
+        orphans.into_iter().for_each(|on_outcome| on_outcome(Err(reason.to_owned())));
+    }
+
+    /// Waits until there is something to do, but no longer than `patience`.
+    fn next(&self, layers_done: &LayerCounter, patience: Duration) -> Task {
+        let deadline = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        loop {
+            if state.closed.is_some() {
+                return Task::End;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = match state.cursors.next(layers_done.done()) {
+                Next::Nothing => left,
+                Next::Computing => left.min(LAYER_POLL),
+                next => return Task::Send(next),
+            };
+            if left.is_zero() {
+                return Task::ShowLife;
+            }
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -146,34 +189,21 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), FabricEr
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(FabricError::Connect)
 }
 
-fn fail_all(alive: &AtomicBool, pending: &Mutex<BTreeMap<ReservationKey, Pending>>, reason: &str) {
-    alive.store(false, Ordering::Release);
-    for (_, waiting) in std::mem::take(&mut *lock(pending)) {
-        (waiting.on_outcome)(Err(reason.to_owned()));
-    }
-}
-
-fn hear(
-    answers: &mut BufReader<TcpStream>,
-    pending: &Mutex<BTreeMap<ReservationKey, Pending>>,
-    origin: &Origin,
-) -> io::Result<()> {
+fn hear(answers: &mut BufReader<TcpStream>, link: &Link, origin: &Origin) -> io::Result<()> {
     let counters = &origin.counters;
     while let Some(answer) = read_message(answers)? {
         match answer {
             ToSender::Taken { reservation, bytes, damaged } => {
                 FabricCounters::add(&counters.bytes_sent, bytes);
                 origin.count_by_shard(bytes);
-                if let Some(waiting) = lock(pending).get_mut(&reservation) {
-                    waiting.damaged |= damaged;
-                    let computing = !waiting.last_layer_done.load(Ordering::Acquire);
-                    FabricCounters::add(&counters.bytes_sent_early, if computing { bytes } else { 0 });
-                }
+                let layers_done = origin.layers_done.done();
+                let early = lock(&link.state).cursors.taken(reservation, damaged, layers_done, Instant::now());
+                FabricCounters::add(&counters.bytes_sent_early, if early { bytes } else { 0 });
             }
             ToSender::Finished { reservation, verified_pages } => {
-                let waiting = lock(pending).remove(&reservation);
-                if let Some(waiting) = waiting {
-                    (waiting.on_outcome)(Ok(Delivered { verified_pages, damaged: waiting.damaged }));
+                let delivered = lock(&link.state).cursors.delivered(reservation, verified_pages);
+                if let Some((on_outcome, delivered)) = delivered {
+                    on_outcome(Ok(delivered));
                 }
             }
             ToSender::Challenge(_) | ToSender::Welcome { .. } | ToSender::Refused { .. } => {
@@ -191,31 +221,43 @@ struct Offering {
 }
 
 impl Offering {
-    fn run(&mut self, queue: &Jobs<Job>) -> io::Result<()> {
+    fn run(&mut self, link: &Link) -> io::Result<()> {
         let keep_alive = self.origin.options.limits.keep_alive();
         loop {
-            let job = match queue.recv_timeout(keep_alive) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => {
-                    write_message(&mut self.stream, &ToReceiver::Alive)?;
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
-            match job {
-                Job::Offer { reservation, fence, layer, first_index, pages } => {
-                    self.origin.pace.carry(pages.len() * self.origin.pool.block_bytes());
-                    let checksums = self.sums(layer, &pages);
-                    // Sums of pages that were reused meanwhile would vouch for the wrong bytes.
-                    if self.origin.fences.holds(fence) {
-                        let offer = Offer { reservation, fence, layer, first_index, pages, checksums };
-                        self.send(offer)?;
-                    }
-                }
-                Job::Finish { reservation, times } => {
+            match link.next(&self.origin.layers_done, keep_alive) {
+                Task::Send(Next::Offer(piece)) => self.offer(piece)?,
+                Task::Send(Next::Finish { reservation, times }) => {
                     write_message(&mut self.stream, &ToReceiver::Finish { reservation, times })?;
                 }
+                Task::Send(Next::Computing | Next::Nothing) => {}
+                Task::ShowLife => write_message(&mut self.stream, &ToReceiver::Alive)?,
+                Task::End => return Ok(()),
             }
+        }
+    }
+
+    fn offer(&mut self, piece: Piece) -> io::Result<()> {
+        let Piece { reservation, fence, layer, first_index, pages } = piece;
+        self.wait_for_the_line(pages.len() * self.origin.pool.block_bytes())?;
+        let checksums = self.sums(layer, &pages);
+        // Sums of pages that were reused meanwhile would vouch for the wrong bytes.
+        if self.origin.fences.holds(fence) {
+            self.send(Offer { reservation, fence, layer, first_index, pages, checksums })?;
+        }
+        Ok(())
+    }
+
+    /// However long that takes, the receiver hears that this end lives.
+    fn wait_for_the_line(&mut self, bytes: usize) -> io::Result<()> {
+        let keep_alive = self.origin.options.limits.keep_alive();
+        let Some(arrival) = self.origin.pace.arrival(bytes) else { return Ok(()) };
+        loop {
+            let left = arrival.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(keep_alive));
+            if left <= keep_alive {
+                return Ok(());
+            }
+            write_message(&mut self.stream, &ToReceiver::Alive)?;
         }
     }
 

@@ -21,12 +21,9 @@ impl Pace {
         lock(&self.0).bytes_per_s = Some(bytes_per_s.max(1));
     }
 
-    /// Waits as long as these bytes, and all before them, take on the line.
-    pub(crate) fn carry(&self, bytes: usize) {
-        let arrival = lock(&self.0).arrival(Instant::now(), bytes);
-        if let Some(arrival) = arrival {
-            std::thread::sleep(arrival.saturating_duration_since(Instant::now()));
-        }
+    /// When these bytes, and all before them, have travelled; `None` without a bound.
+    pub(crate) fn arrival(&self, bytes: usize) -> Option<Instant> {
+        lock(&self.0).arrival(Instant::now(), bytes)
     }
 }
 

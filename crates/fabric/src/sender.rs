@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
+use baton_core::{PAGE_TOKENS, PromptTimes};
 
 use crate::counters::FabricCounters;
+use crate::cursor::{Chunk, Cursor, Outcome};
 use crate::error::FabricError;
 use crate::fence::{Fence, FenceTable};
 use crate::inbox::lock;
-use crate::link::{Job, Link, Origin, Outcome, Pending};
+use crate::layers::LayerCounter;
+use crate::link::{Link, Origin};
 use crate::options::FabricOptions;
 use crate::pace::Pace;
 use crate::pool::KvPool;
@@ -20,13 +23,20 @@ use crate::wire::{KvTarget, VERSION};
 pub struct Sender {
     origin: Arc<Origin>,
     links: Mutex<BTreeMap<SocketAddr, Arc<Link>>>,
+    exports: AtomicU64,
 }
 
 impl Sender {
-    pub fn new(pool: Arc<KvPool>, options: FabricOptions, counters: Arc<FabricCounters>) -> Result<Self, FabricError> {
+    /// `layers_done` counts the layers of the backend that writes the pool.
+    pub fn new(
+        pool: Arc<KvPool>,
+        layers_done: LayerCounter,
+        options: FabricOptions,
+        counters: Arc<FabricCounters>,
+    ) -> Result<Self, FabricError> {
         let fences = FenceTable::new().map_err(FabricError::Memory)?;
-        let origin = Arc::new(Origin { pool, fences, counters, options, pace: Pace::default() });
-        Ok(Self { origin, links: Mutex::default() })
+        let origin = Arc::new(Origin { pool, layers_done, fences, counters, options, pace: Pace::default() });
+        Ok(Self { origin, links: Mutex::default(), exports: AtomicU64::new(0) })
     }
 
     /// From now on offers leave no faster than this, over all links together: a stand-in for a slower network.
@@ -43,11 +53,9 @@ impl Sender {
         self.check(target)?;
         let fence = self.origin.fences.open().ok_or(FabricError::TooMany)?;
         let link = self.link(target.address)?;
-        let last_layer_done = Arc::new(AtomicBool::new(false));
-        let pending =
-            Pending { on_outcome: Box::new(on_outcome), last_layer_done: last_layer_done.clone(), damaged: false };
-        link.expect_outcome(target.reservation, pending);
-        Ok(Export { link, fence, target: target.clone(), last_layer_done, layers: self.origin.pool.layout().layers })
+        let number = self.exports.fetch_add(1, Ordering::Relaxed);
+        link.begin(target.reservation, Cursor::new(number, fence.mark(), Instant::now(), Box::new(on_outcome)));
+        Ok(Export { link, fence, target: target.clone(), number })
     }
 
     pub fn check(&self, target: &KvTarget) -> Result<(), FabricError> {
@@ -84,14 +92,22 @@ impl Sender {
     }
 }
 
+impl Drop for Sender {
+    fn drop(&mut self) {
+        for link in lock(&self.links).values() {
+            link.close("the sender has ended");
+        }
+    }
+}
+
 /// One hand-off in progress. Drop it before its pages are reused: that closes the fence, and offers still on their way are
 /// refused by whoever reads them.
 pub struct Export {
     link: Arc<Link>,
+    #[expect(dead_code, reason = "open while it lives")]
     fence: Fence,
     target: KvTarget,
-    last_layer_done: Arc<AtomicBool>,
-    layers: u32,
+    number: u64,
 }
 
 impl Export {
@@ -99,34 +115,30 @@ impl Export {
         &self.target
     }
 
-    /// Layer `layer` of the pages `first_index ..` of the sequence is final. `last` when no more chunks follow.
-    pub fn layer_done(&self, layer: u32, first_index: u32, pages: &[PageId], last: bool) {
-        if last && layer + 1 == self.layers {
-            self.last_layer_done.store(true, Ordering::Release);
-        }
+    /// The chunk's layers are offered as they become final, after those of earlier chunks. Never waits.
+    pub fn offer(&self, mut chunk: Chunk) {
         // Pages that the receiver has cached already need not travel.
         let wanted = self.target.begin / PAGE_TOKENS as u32;
-        let skip = wanted.saturating_sub(first_index).min(pages.len() as u32);
-        let pages = &pages[skip as usize..];
-        if !pages.is_empty() {
-            self.link.enqueue(Job::Offer {
-                reservation: self.target.reservation,
-                fence: self.fence.mark(),
-                layer,
-                first_index: first_index + skip,
-                pages: pages.to_vec(),
-            });
-        }
+        let skip = wanted.saturating_sub(chunk.first_index).min(chunk.pages.len() as u32);
+        chunk.pages.drain(..skip as usize);
+        chunk.first_index += skip;
+        self.link.push(self.target.reservation, self.number, chunk);
     }
 
-    /// Everything was offered: the outcome follows. `times` is how long it took to compute, for the receiver's account.
+    /// No chunk follows: when all are offered, the outcome comes. `times` is how long it took to compute, for the receiver's
+    /// account.
     pub fn finish(&self, times: PromptTimes) {
-        self.link.enqueue(Job::Finish { reservation: self.target.reservation, times });
+        self.link.finish(self.target.reservation, self.number, times);
+    }
+
+    /// When the receiver last answered an offer, or else when the hand-off began. `None` once its outcome is known.
+    pub fn last_taken(&self) -> Option<Instant> {
+        self.link.last_taken(self.target.reservation)
     }
 }
 
 impl Drop for Export {
     fn drop(&mut self) {
-        self.link.forget(self.target.reservation);
+        self.link.forget(self.target.reservation, self.number);
     }
 }

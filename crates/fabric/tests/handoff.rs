@@ -3,15 +3,16 @@
 #![allow(unsafe_code, reason = "the tests read and spoil the bytes of their own pools")]
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_core::{PageId, PromptTimes};
 use baton_fabric::{
-    Delivered, FabricCounters, FabricOptions, Half, KvLayout, KvPool, Landed, Outcome, PageOrder, PortKey, PortLimits,
-    Receiver, Sender,
+    Chunk, Computed, Delivered, Export, FabricCounters, FabricOptions, Half, KvLayout, KvPool, Landed, LayerCounter,
+    Outcome, PageOrder, PortKey, PortLimits, Receiver, Sender,
 };
 
 const LAYERS: u32 = 3;
@@ -69,6 +70,8 @@ fn holds(pool: &KvPool, page: PageId, source: PageId) -> bool {
 struct Pair {
     from: Side,
     to: Side,
+    /// Of the sender's backend.
+    layers_done: LayerCounter,
     sender: Sender,
     receiver: Receiver,
     landed: Channel<Landed>,
@@ -86,8 +89,14 @@ fn pair(from_shards: u32, to_shards: u32, shm: bool) -> Pair {
     let receiver =
         Receiver::start(listener, to.pool.clone(), options(true), to.counters.clone(), move |l| tell.send(l).unwrap())
             .unwrap();
-    let sender = Sender::new(from.pool.clone(), options(shm), from.counters.clone()).unwrap();
-    Pair { from, to, sender, receiver, landed }
+    let layers_done = LayerCounter::default();
+    let sender = Sender::new(from.pool.clone(), layers_done.clone(), options(shm), from.counters.clone()).unwrap();
+    Pair { from, to, layers_done, sender, receiver, landed }
+}
+
+/// All layers of these pages are final.
+fn offer(export: &Export, first_index: u32, pages: &[PageId], last: bool) {
+    export.offer(Chunk { first_index, pages: pages.to_vec(), computed: Computed::Already, last });
 }
 
 fn delivered(verified_pages: u32) -> Outcome {
@@ -112,11 +121,8 @@ fn every_transport_and_sharding_delivers() {
             let target = pair.receiver.expect(5, 0, 70, ours.to_vec()).unwrap();
             let (on_outcome, outcome) = outcome_channel();
             let export = pair.sender.begin(&target, on_outcome).unwrap();
-            for (first, chunk) in [(0, &theirs[..2]), (2, &theirs[2..])] {
-                for layer in 0..LAYERS {
-                    export.layer_done(layer, first, chunk, first == 2);
-                }
-            }
+            offer(&export, 0, &theirs[..2], false);
+            offer(&export, 2, &theirs[2..], true);
             export.finish(PromptTimes::default());
             let label = format!("shm {shm}, {from_shards} → {to_shards} shards");
             assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(3), "{label}");
@@ -155,9 +161,7 @@ fn pages_the_receiver_has_do_not_travel_and_are_not_touched() {
     let target = pair.receiver.expect(1, 64, 96, vec![PageId(5)]).unwrap();
     let (on_outcome, outcome) = outcome_channel();
     let export = pair.sender.begin(&target, on_outcome).unwrap();
-    for layer in 0..LAYERS {
-        export.layer_done(layer, 0, &[PageId(0), PageId(1), PageId(2)], true);
-    }
+    offer(&export, 0, &[PageId(0), PageId(1), PageId(2)], true);
     export.finish(PromptTimes::default());
     assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(1));
     assert!(holds(&pair.to.pool, PageId(5), PageId(2)) && holds(&pair.to.pool, PageId(4), PageId(4)));
@@ -171,12 +175,13 @@ fn nothing_is_written_after_revoke() {
         let target = pair.receiver.expect(1, 0, 32, vec![PageId(6)]).unwrap();
         let (on_outcome, outcome) = outcome_channel();
         let export = pair.sender.begin(&target, on_outcome).unwrap();
-        export.layer_done(0, 0, &[PageId(2)], false);
+        // The first of its layers is done.
+        pair.layers_done.layer_done();
+        let pages = vec![PageId(2)];
+        export.offer(Chunk { first_index: 0, pages, computed: Computed::AfterLayers { before: 0 }, last: false });
         assert_eq!(pair.receiver.revoke(&target), 0);
         fill(&pair.to.pool, PageId(6));
-        for layer in 0..LAYERS {
-            export.layer_done(layer, 0, &[PageId(2)], true);
-        }
+        (1..LAYERS).for_each(|_| pair.layers_done.layer_done());
         export.finish(PromptTimes::default());
         assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(0));
         assert!(holds(&pair.to.pool, PageId(6), PageId(6)), "the page belongs to someone else by now");
@@ -206,7 +211,90 @@ fn a_dead_receiver_fails_the_export() {
     drop(listener);
     let (on_outcome, outcome) = outcome_channel();
     let export = pair.sender.begin(&target, on_outcome).unwrap();
-    export.layer_done(0, 0, &[PageId(0)], true);
+    offer(&export, 0, &[PageId(0)], true);
     export.finish(PromptTimes::default());
     assert!(outcome.recv_timeout(TIMEOUT).unwrap().is_err());
+}
+
+/// Layers are sent as they are done, and those of the next step only when it has done them.
+#[test]
+fn a_layer_leaves_when_it_is_done_and_not_before() {
+    let pair = pair(1, 1, true);
+    let (theirs, ours) = ([PageId(3), PageId(9)], [PageId(1), PageId(2)]);
+    theirs.iter().for_each(|page| fill(&pair.from.pool, *page));
+    let target = pair.receiver.expect(1, 0, 64, ours.to_vec()).unwrap();
+    let (on_outcome, outcome) = outcome_channel();
+    let export = pair.sender.begin(&target, on_outcome).unwrap();
+    for (step, page) in (0_u32..).zip(theirs) {
+        let computed = Computed::AfterLayers { before: (step * LAYERS).into() };
+        export.offer(Chunk { first_index: step, pages: vec![page], computed, last: step == 1 });
+    }
+    export.finish(PromptTimes::default());
+    let block = pair.from.pool.layout().page_bytes() as u64 / u64::from(LAYERS);
+    for done in 1..=2 * u64::from(LAYERS) {
+        pair.layers_done.layer_done();
+        let started = Instant::now();
+        while FabricCounters::get(&pair.from.counters.bytes_sent) < done * block {
+            assert!(started.elapsed() < TIMEOUT, "layer {done} does not arrive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // More than a link waits between two looks at the counter.
+        std::thread::sleep(Duration::from_millis(3));
+        assert_eq!(FabricCounters::get(&pair.from.counters.bytes_sent), done * block);
+    }
+    assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(2));
+    let early = FabricCounters::get(&pair.from.counters.bytes_sent_early);
+    assert_eq!(early, (2 * u64::from(LAYERS) - 1) * block, "all but the last");
+}
+
+/// Accepts for `receiver`, and carries nothing until `gate` opens; then so many bytes per millisecond.
+fn throttled(receiver: SocketAddr, gate: Channel<()>, bytes_per_ms: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut sender, mut receiver) = (listener.accept().unwrap().0, TcpStream::connect(receiver).unwrap());
+        let (mut answers, mut back) = (receiver.try_clone().unwrap(), sender.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        gate.recv().unwrap();
+        let mut buffer = vec![0; bytes_per_ms];
+        while let Ok(count @ 1..) = sender.read(&mut buffer) {
+            if receiver.write_all(&buffer[..count]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    address
+}
+
+/// More pieces than any queue had room for: they are offered while nothing leaves, and all arrive in the end.
+#[test]
+fn a_slow_receiver_is_only_late() {
+    const MANY_LAYERS: u32 = 80;
+    const CHUNKS: u32 = 200;
+    let layout = KvLayout { order: PageOrder::PlainF32, layers: MANY_LAYERS, kv_heads: 1, head_dim: 1 };
+    let pool = || Arc::new(KvPool::new(layout.clone(), CHUNKS, 1).unwrap());
+    let (tell, landed) = channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let receiver =
+        Receiver::start(listener, pool(), options(true), Arc::default(), move |l| tell.send(l).unwrap()).unwrap();
+    let layers_done = LayerCounter::default();
+    let sender = Sender::new(pool(), layers_done.clone(), options(false), Arc::default()).unwrap();
+    let pages: Vec<_> = (0..CHUNKS).map(PageId).collect();
+    let mut target = receiver.expect(1, 0, CHUNKS * 32, pages.clone()).unwrap();
+    let (open, gate) = channel();
+    target.address = throttled(target.address, gate, 4096);
+
+    let (on_outcome, outcome) = outcome_channel();
+    let export = sender.begin(&target, on_outcome).unwrap();
+    for (chunk, page) in (0..).zip(&pages) {
+        let computed = Computed::AfterLayers { before: (chunk * MANY_LAYERS).into() };
+        export.offer(Chunk { first_index: chunk, pages: vec![*page], computed, last: chunk + 1 == CHUNKS });
+        (0..MANY_LAYERS).for_each(|_| layers_done.layer_done());
+    }
+    export.finish(PromptTimes::default());
+    assert!(landed.try_recv().is_err() && outcome.try_recv().is_err(), "nothing has left yet");
+    open.send(()).unwrap();
+    assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(CHUNKS));
+    assert_eq!(landed.recv_timeout(TIMEOUT).unwrap().verified_pages, CHUNKS);
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_backend::{
-    Backend, BackendError, BackendSpec, LayerHook, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput,
-    StepPlan, Ticket,
+    Backend, BackendError, BackendSpec, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{Guarantee, Numerics, PAGE_TOKENS};
 use baton_fabric::{KvPool, LayerCounter};
@@ -53,7 +52,6 @@ struct Running {
     span: Span,
     /// It has layers to go through.
     computes: bool,
-    on_layer: Option<LayerHook>,
     output: StepOutput,
 }
 
@@ -188,7 +186,7 @@ impl Backend for MockBackend {
             self.active.extend(plan.segments.iter().map(|segment| segment.slot));
         }
         self.steps += 1;
-        self.running.push_back(Running { number: self.steps, span, computes, on_layer: plan.on_layer.clone(), output });
+        self.running.push_back(Running { number: self.steps, span, computes, output });
         Ok(Ticket::new(self.steps))
     }
 
@@ -201,7 +199,6 @@ impl Backend for MockBackend {
         for layer in 0..layers {
             step.span.wait_for_part(layer, layers, || self.layers_done.other_progress());
             self.layers_done.layer_done();
-            step.on_layer.iter().for_each(|hook| hook.layer_done(layer));
         }
         step.span.wait_for_part(0, 1, || {});
         self.spare.push(std::mem::replace(output, step.output));

@@ -93,18 +93,14 @@ impl Hardware {
         lock(&self.0).layers_done.progress()
     }
 
-    /// K and V of this layer become final, and whoever wants to know is told.
-    pub(crate) fn finish_layer(&self, layer: u32) {
+    /// K and V of this layer become final. Returns how many layers have been done so far.
+    pub(crate) fn finish_layer(&self, layer: u32) -> u64 {
         let mut state = lock(&self.0);
         state.finish_layer(layer);
         if !state.plan.tokens.is_empty() {
             state.layers_done.layer_done();
         }
-        let hook = state.plan.on_layer.clone();
-        drop(state);
-        if let Some(hook) = hook {
-            hook.layer_done(layer);
-        }
+        state.layers_done.done()
     }
 }
 

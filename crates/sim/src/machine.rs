@@ -276,9 +276,10 @@ impl Process {
         self.set_up.slow_steps_per_mille = 0;
     }
 
-    pub(crate) fn layer_done(&mut self, layer: u32) {
+    /// Returns how many layers have been done so far.
+    pub(crate) fn layer_done(&mut self, layer: u32) -> u64 {
         self.pulse.moved(self.clock.now());
-        self.hardware.finish_layer(layer);
+        self.hardware.finish_layer(layer)
     }
 
     pub(crate) fn stepped(&mut self) -> Life {

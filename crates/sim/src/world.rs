@@ -178,7 +178,8 @@ impl World {
             }
             Event::Layer(id, layer) => {
                 if let Some(process) = self.process(id) {
-                    process.layer_done(layer);
+                    let layers_done = process.layer_done(layer);
+                    self.fabric.layers_done(id, layers_done);
                 }
             }
             Event::Stepped(id) => {

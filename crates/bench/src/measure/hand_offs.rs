@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 use baton_fabric::{
-    Delivered, FabricError, FabricOptions, KvLayout, KvPool, PageOrder, PortKey, PortLimits, Receiver, Sender,
-    Transport,
+    Chunk, Computed, Delivered, FabricError, FabricOptions, KvLayout, KvPool, LayerCounter, PageOrder, PortKey,
+    PortLimits, Receiver, Sender, Transport,
 };
 
 /// Two KV pools of a Llama with 1B parameters, and the ways from one to the other. Every call moves all pages, so that no cache
@@ -109,7 +109,7 @@ impl Pair {
         let (numerics_id, key) = ("x".to_owned(), PortKey::new([0; 32]));
         let options = FabricOptions { numerics_id, shm_allowed: shm, key, limits: PortLimits::default() };
         let receiver = Receiver::start(listener, to.clone(), options.clone(), Arc::default(), |_| ())?;
-        Ok(Self { sender: Sender::new(from.clone(), options, Arc::default())?, receiver })
+        Ok(Self { sender: Sender::new(from.clone(), LayerCounter::default(), options, Arc::default())?, receiver })
     }
 
     /// All pages, layer by layer in chunks, as a prefill would offer them.
@@ -120,9 +120,8 @@ impl Pair {
         let export = self.sender.begin(&target, move |delivered| tell.send(delivered).unwrap_or(()))?;
         let started = Instant::now();
         for (at, chunk) in pages.chunks(CHUNK_PAGES).enumerate() {
-            for layer in 0..from.layout().layers {
-                export.layer_done(layer, (at * CHUNK_PAGES) as u32, chunk, true);
-            }
+            let (first_index, pages) = ((at * CHUNK_PAGES) as u32, chunk.to_vec());
+            export.offer(Chunk { first_index, pages, computed: Computed::Already, last: false });
         }
         export.finish(PromptTimes::default());
         let delivered = outcome.recv().map_err(|_| FabricError::Broken("no outcome".to_owned()))?;

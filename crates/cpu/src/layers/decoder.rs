@@ -31,7 +31,7 @@ use crate::simd::isa::Isa;
 use crate::threads::team::{Member, Team};
 use crate::weights::element::Element;
 use crate::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
-use baton_backend::{BackendError, LayerHook};
+use baton_backend::BackendError;
 
 /// Receives rows of logits, on any member and in any order.
 pub(crate) trait LogitsSink: Sync {
@@ -43,7 +43,6 @@ pub(crate) trait LogitsSink: Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct Watchers<'a> {
     pub(crate) layers: Layers<'a>,
-    pub(crate) on_layer: Option<&'a LayerHook>,
     pub(crate) clock: Option<&'a PhaseClock>,
 }
 
@@ -192,7 +191,6 @@ impl<K: BlockProducts> Decode for Decoder<K> {
             partials: workspace.partials.share(),
             sink,
             layers: watchers.layers,
-            on_layer: watchers.on_layer,
             clock: watchers.clock,
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),

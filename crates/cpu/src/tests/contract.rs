@@ -31,7 +31,6 @@ fn plan() -> StepPlan {
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
         pages: vec![PageId(0), PageId(1)],
         released: Vec::new(),
-        on_layer: None,
     }
 }
 

@@ -168,7 +168,6 @@ pub(super) fn distributions(backend: &mut CpuBackend, sequence: &Sequence, vocab
         tables: vec![TableChange { slot: sequence.slot, first: 0, pages: 0..sequence.pages.len() }],
         pages: sequence.pages.clone(),
         released: vec![sequence.slot],
-        on_layer: None,
     };
     let ticket = backend.submit(&plan).unwrap();
     let mut output = StepOutput::default();

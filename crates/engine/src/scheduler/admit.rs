@@ -4,6 +4,7 @@ use baton_core::PAGE_TOKENS;
 use baton_kv::{PageTable, pages_for};
 
 use super::Scheduler;
+use crate::handoff::Computed;
 use crate::sequence::{Sequence, SequenceId, Stage};
 
 /// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
@@ -60,8 +61,9 @@ impl Scheduler {
         self.waiting.remove(&id);
         let at = self.running.partition_point(|&running| running < id);
         self.running.insert(at, id);
-        if let Some(cached) = self.offer_of(id, 0, computed).filter(|cached| !cached.pages.is_empty()) {
-            self.handoff.offer(&cached);
+        let cached = self.offer_of(id, 0..computed, Computed::Already);
+        if let Some(cached) = cached.filter(|cached| !cached.pages.is_empty()) {
+            self.handoff.offer(cached);
         }
         Some(id)
     }

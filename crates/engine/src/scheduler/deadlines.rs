@@ -77,10 +77,19 @@ impl Scheduler {
         leases.chain(landings).min()
     }
 
+    /// A receiver that confirms one piece after the other is slow, and no more than that.
     fn expire_deliveries(&mut self, now: Duration, events: &mut Vec<SessionEvent>) {
         let due = |request: &ActiveRequest| confirmed_by(request).is_some_and(|by| by <= now);
         let due: Vec<_> = self.requests.iter().filter(|(_, request)| due(request)).map(|(&key, _)| key).collect();
         for key in due {
+            let Some(export) = self.requests.get_mut(&key).and_then(|request| request.export.as_mut()) else {
+                continue;
+            };
+            let renewed = self.handoff.last_taken(export.id) + self.limits.delivery_timeout;
+            if renewed > now {
+                export.confirmed_by = Some(renewed);
+                continue;
+            }
             self.fail_export(key, "the receiver did not confirm the hand-off in time".to_owned(), events);
         }
     }

@@ -12,7 +12,7 @@ use baton_kv::pages_for;
 use baton_protocol::{RemoteSend, SessionId};
 
 use super::{Scheduler, SessionEvent};
-use crate::handoff::{ExportId, Exported, PageOffer};
+use crate::handoff::{Computed, ExportId, Exported, PageOffer};
 use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
@@ -106,14 +106,15 @@ impl Scheduler {
         request.is_some_and(|request| request.export.is_some())
     }
 
-    /// Pages of an exported sequence that are final once `[from, to)` is computed; `None` for other sequences.
-    pub(super) fn offer_of(&self, id: SequenceId, from: usize, to: usize) -> Option<PageOffer> {
+    /// Pages of an exported sequence that are final once these positions are computed; `None` for other sequences.
+    pub(super) fn offer_of(&self, id: SequenceId, positions: Range<usize>, computed: Computed) -> Option<PageOffer> {
         let sequence = self.sequences.get(&id)?;
         let export = self.requests.get(&sequence.request)?.export.as_ref()?;
         let total = sequence.tokens.len();
-        let indices = export.final_pages(from, to, total);
+        let indices = export.final_pages(positions.start, positions.end, total);
         let pages = sequence.pages()?.pages().get(indices.clone())?.to_vec();
-        Some(PageOffer { export: export.id, first_index: indices.start, pages, last: to == total })
+        let last = positions.end == total;
+        Some(PageOffer { export: export.id, first_index: indices.start, pages, computed, last })
     }
 
     /// All of it is computed and offered: the pages stay until the receiver has confirmed.

@@ -49,6 +49,8 @@ pub struct Scheduler {
     next_sequence: u64,
     next_reservation: u64,
     next_export: u64,
+    /// Planned so far, of those with rows.
+    computing_steps: u64,
     plan: StepPlan,
     /// One per segment of the plan.
     rows: Vec<Row>,
@@ -89,6 +91,7 @@ impl Scheduler {
             next_sequence: 0,
             next_reservation: 0,
             next_export: 0,
+            computing_steps: 0,
             plan: StepPlan::default(),
             rows: Vec::new(),
             offers: Vec::new(),

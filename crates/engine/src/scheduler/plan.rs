@@ -5,6 +5,7 @@ use std::time::Duration;
 use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
 
 use super::{Row, Scheduler};
+use crate::handoff::Computed;
 use crate::sequence::{SequenceId, Stage};
 
 impl Scheduler {
@@ -21,8 +22,9 @@ impl Scheduler {
         let starving = self.running.is_empty() && !self.waiting.is_empty();
         self.starving = starving.then(|| self.starving.unwrap_or(now));
         self.slots.announce(&mut self.plan);
-        if !self.offers.is_empty() {
-            self.plan.on_layer = Some(self.handoff.offer_by_layer(std::mem::take(&mut self.offers)));
+        if !self.plan.segments.is_empty() {
+            self.offers.drain(..).for_each(|offer| self.handoff.offer(offer));
+            self.computing_steps += 1;
         }
 
         let empty = self.plan.segments.is_empty() && self.plan.admitted.is_empty() && self.plan.released.is_empty();
@@ -85,7 +87,7 @@ impl Scheduler {
         plan.tokens.extend(sequence.tokens[first_position..end].iter().map(|&token| InputToken::Known(token)));
         plan.segments.push(Segment { slot: *slot, tokens: tokens_begin..plan.tokens.len(), first_position, output });
         self.rows.push(Row { sequence: id, slot: *slot, tokens: end - first_position, samples: output.sample });
-        let offer = self.offer_of(id, first_position, end);
+        let offer = self.offer_of(id, first_position..end, Computed::InStep(self.computing_steps));
         self.offers.extend(offer.filter(|offer| offer.last || !offer.pages.is_empty()));
     }
 }
@@ -98,5 +100,4 @@ fn clear(plan: &mut StepPlan) {
     plan.tokens.clear();
     plan.pages.clear();
     plan.released.clear();
-    plan.on_layer = None;
 }

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
-use baton_engine::{ExportId, HandOff, PageOffer};
+use baton_engine::{Computed, ExportId, HandOff, PageOffer};
 
 use super::{Kv, mix};
 
@@ -19,6 +18,8 @@ struct State {
     now: Duration,
     told: Vec<String>,
     expected: BTreeMap<ReservationId, Expected>,
+    /// When each receiver last confirmed something.
+    taken: BTreeMap<ExportId, Duration>,
 }
 
 struct Expected {
@@ -31,8 +32,8 @@ struct Expected {
 
 impl ScriptedFabric {
     pub(crate) fn new(kv: Kv) -> Self {
-        let (now, told, expected) = (Duration::ZERO, Vec::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State { kv, now, told, expected })))
+        let (now, told, expected, taken) = (Duration::ZERO, Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self(Arc::new(Mutex::new(State { kv, now, told, expected, taken })))
     }
 
     pub(crate) fn take_told(&self) -> Vec<String> {
@@ -50,6 +51,13 @@ impl ScriptedFabric {
         (expected.verified, expected.last_arrival) = (verified, now);
     }
 
+    /// The receiver confirms a piece of this export.
+    pub(crate) fn take(&self, id: ExportId) {
+        let mut state = self.0.lock().unwrap();
+        let now = state.now;
+        state.taken.insert(id, now);
+    }
+
     fn tell(&self, line: String) {
         self.0.lock().unwrap().told.push(format!("~ {line}"));
     }
@@ -63,7 +71,11 @@ fn list(pages: &[PageId]) -> String {
 
 fn show(offer: &PageOffer) -> String {
     let last = if offer.last { ", the last" } else { "" };
-    format!("pages {}.. of export {} in{}{last}", offer.first_index, offer.export.0, list(&offer.pages))
+    let when = match offer.computed {
+        Computed::Already => String::new(),
+        Computed::InStep(step) => format!(" by step {step}"),
+    };
+    format!("pages {}.. of export {} in{}{when}{last}", offer.first_index, offer.export.0, list(&offer.pages))
 }
 
 impl HandOff for ScriptedFabric {
@@ -112,19 +124,16 @@ impl HandOff for ScriptedFabric {
         Ok(room)
     }
 
-    fn offer(&mut self, offer: &PageOffer) {
-        self.tell(format!("offer {}", show(offer)));
-    }
-
-    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
-        let fabric = self.clone();
-        LayerHook::new(move |layer| {
-            offers.iter().for_each(|offer| fabric.tell(format!("layer {layer} of {}", show(offer))));
-        })
+    fn offer(&mut self, offer: PageOffer) {
+        self.tell(format!("offer {}", show(&offer)));
     }
 
     fn finish_export(&mut self, id: ExportId, _: PromptTimes) {
         self.tell(format!("finish export {}", id.0));
+    }
+
+    fn last_taken(&mut self, id: ExportId) -> Duration {
+        self.0.lock().unwrap().taken.get(&id).copied().unwrap_or_default()
     }
 
     fn close_export(&mut self, id: ExportId) {

@@ -29,8 +29,9 @@ pub(super) struct Link {
     pub(super) alive: bool,
     pub(super) transport: Transport,
     pending: BTreeMap<Key, Pending>,
-    /// The sending thread: what it has to do, and the offer it is about to write.
+    /// The sending thread: what it has to do, whose turn it was last, and the offer it is about to write.
     jobs: VecDeque<Job>,
+    served: Option<Key>,
     working: bool,
     next_offer: Option<Offer>,
     in_flight: VecDeque<Message>,
@@ -47,6 +48,8 @@ struct Pending {
     room: TokenRange,
     /// The receiver has reported a damaged block.
     damaged: bool,
+    /// When the receiver last answered an offer.
+    last_taken: Duration,
 }
 
 pub(super) enum Job {
@@ -84,10 +87,31 @@ pub(crate) enum LinkEvent {
     Stray(Box<Message>),
     /// The receiving thread looks at sums and fence of what it has copied.
     Check,
-    /// The receiver reports that a block of an offer did not match its checksum.
-    Damaged(Key),
+    /// The receiver has looked at an offer; `damaged` if a block of it did not match its checksum.
+    Taken {
+        key: Key,
+        damaged: bool,
+    },
     /// The receiver's final report: verified tokens, unless the reservation is gone.
     Outcome(Key, Option<usize>),
+}
+
+impl Job {
+    fn key(&self) -> Key {
+        match self {
+            Self::Offer { key, .. } | Self::Finish { key, .. } => *key,
+        }
+    }
+}
+
+impl Link {
+    /// Hand-offs take turns; within one the order stays.
+    fn next_job(&mut self) -> Option<Job> {
+        let behind = self.jobs.iter().map(Job::key).filter(|key| Some(*key) > self.served).min();
+        self.served = behind.or_else(|| self.jobs.iter().map(Job::key).min());
+        let at = self.jobs.iter().position(|job| Some(job.key()) == self.served)?;
+        self.jobs.remove(at)
+    }
 }
 
 impl State {
@@ -108,6 +132,7 @@ impl State {
             transport: self.transfers.transport,
             pending: BTreeMap::new(),
             jobs: VecDeque::new(),
+            served: None,
             working: false,
             next_offer: None,
             in_flight: VecDeque::new(),
@@ -123,9 +148,14 @@ impl State {
     }
 
     pub(super) fn expect_outcome(&mut self, id: LinkId, key: Key, export: ExportId, room: TokenRange) {
+        let last_taken = self.clock.now();
         if let Some(link) = self.links.get_mut(&id) {
-            link.pending.insert(key, Pending { export, room, damaged: false });
+            link.pending.insert(key, Pending { export, room, damaged: false, last_taken });
         }
+    }
+
+    pub(super) fn last_taken(&self, id: LinkId, key: Key) -> Option<Duration> {
+        Some(self.links.get(&id)?.pending.get(&key)?.last_taken)
     }
 
     pub(super) fn forget(&mut self, id: LinkId, key: Key) {
@@ -140,8 +170,7 @@ impl State {
             link.jobs.push_back(job);
             return self.work(id);
         }
-        let (Job::Offer { key, .. } | Job::Finish { key, .. }) = job;
-        if let Some(Pending { export, .. }) = link.pending.remove(&key) {
+        if let Some(Pending { export, .. }) = link.pending.remove(&job.key()) {
             let from = link.from;
             self.exported(from, export, Err("the link is closed".to_owned()));
         }
@@ -184,14 +213,15 @@ impl State {
                 self.check(id);
                 self.take(id);
             }
-            LinkEvent::Damaged(key) => {
+            LinkEvent::Taken { key, damaged } => {
                 if let Some(pending) = self.links.get_mut(&id).and_then(|link| link.pending.get_mut(&key)) {
-                    pending.damaged = true;
+                    pending.damaged |= damaged;
+                    pending.last_taken = self.clock.now();
                 }
             }
             LinkEvent::Outcome(key, verified) => {
                 if let Some(link) = self.links.get_mut(&id)
-                    && let Some(Pending { export, room, damaged }) = link.pending.remove(&key)
+                    && let Some(Pending { export, room, damaged, .. }) = link.pending.remove(&key)
                 {
                     let (from, verified_tokens) = (link.from, verified.unwrap_or(room.begin() as usize));
                     self.exported(from, export, Ok(Exported { verified_tokens, damaged }));
@@ -219,7 +249,7 @@ impl State {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.working = false;
         let Some(node) = self.nodes.get(&link.from).filter(|node| node.alive) else { return };
-        match link.jobs.pop_front() {
+        match link.next_job() {
             Some(Job::Offer { key, mark, layer, first_index, pages }) => {
                 let sums = pages.iter().map(|&page| sum(&node.memory.block(page, layer))).collect();
                 let in_time = node.fences.holds(mark);

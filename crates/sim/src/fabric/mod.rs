@@ -75,6 +75,8 @@ struct Node {
     fences: Fences,
     exports: BTreeMap<ExportId, OpenExport>,
     expected: BTreeMap<Key, ExpectedKv>,
+    /// As counted by its backend.
+    layers_done: u64,
     alive: bool,
 }
 
@@ -111,9 +113,15 @@ impl Fabric {
     pub(crate) fn join(&self, engine: usize, process: ProcessId, memory: Memory) -> Port {
         let mut state = lock(&self.0);
         let (exports, expected) = (BTreeMap::new(), BTreeMap::new());
-        state.nodes.insert(process, Node { memory, fences: Fences::default(), exports, expected, alive: true });
+        let fences = Fences::default();
+        state.nodes.insert(process, Node { memory, fences, exports, expected, layers_done: 0, alive: true });
         state.listening.insert(engine, process);
         Port { engine, process, fabric: self.clone() }
+    }
+
+    /// What becomes final with the newest layer can be offered. The real links look at the counter by themselves.
+    pub(crate) fn layers_done(&self, process: ProcessId, layers_done: u64) {
+        lock(&self.0).layers_done(process, layers_done);
     }
 
     /// The process has died: its links break, and nobody answers there.
@@ -134,7 +142,7 @@ impl Fabric {
         let state = lock(&self.0);
         let link = state.links.get(&link)?;
         match event {
-            LinkEvent::Work | LinkEvent::Write | LinkEvent::Damaged(_) | LinkEvent::Outcome(..) => Some(link.from),
+            LinkEvent::Work | LinkEvent::Write | LinkEvent::Taken { .. } | LinkEvent::Outcome(..) => Some(link.from),
             LinkEvent::Connect => link.to.or(Some(link.from)),
             LinkEvent::Arrived | LinkEvent::Stray(_) | LinkEvent::Check => link.to,
         }

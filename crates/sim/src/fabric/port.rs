@@ -1,10 +1,10 @@
 //! One engine's end of the fabric.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use baton_backend::LayerHook;
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
-use baton_engine::{ExportId, HandOff, PageOffer};
+use baton_engine::{Computed, ExportId, HandOff, PageOffer};
 
 use super::expected::ExpectedKv;
 use super::fence::Mark;
@@ -30,8 +30,12 @@ pub(super) struct OpenExport {
     pub(super) mark: Mark,
     pub(super) link: LinkId,
     pub(super) key: Key,
+    /// Not final in all layers yet.
+    computing: VecDeque<PageOffer>,
+    /// Of the first of them.
+    final_layers: u32,
     /// Pages and layers that the fence protects.
-    pub(super) offered: Vec<(PageId, u32)>,
+    offered: Vec<(PageId, u32)>,
 }
 
 /// Where to hand over to; travels through routers as bytes.
@@ -89,25 +93,20 @@ impl HandOff for Port {
         state.journal.note(Happening::Export { process: self.process, export: id, link });
         if let Some(node) = state.nodes.get_mut(&self.process) {
             let mark = node.fences.open();
-            node.exports.insert(id, OpenExport { mark, link, key: target.key, offered: Vec::new() });
+            let (computing, offered) = (VecDeque::new(), Vec::new());
+            node.exports.insert(id, OpenExport { mark, link, key: target.key, computing, final_layers: 0, offered });
         }
         state.expect_outcome(link, target.key, id, target.room);
         Ok(target.room)
     }
 
-    fn offer(&mut self, offer: &PageOffer) {
-        for layer in 0..LAYERS {
-            lock(&self.fabric.0).offer(self.process, layer, offer);
-        }
-    }
-
-    fn offer_by_layer(&mut self, offers: Vec<PageOffer>) -> LayerHook {
-        let (process, fabric) = (self.process, self.fabric.clone());
-        LayerHook::new(move |layer| {
-            for offer in &offers {
-                lock(&fabric.0).offer(process, layer, offer);
-            }
-        })
+    fn offer(&mut self, offer: PageOffer) {
+        let mut state = lock(&self.fabric.0);
+        let Some(node) = state.nodes.get_mut(&self.process) else { return };
+        let Some(export) = node.exports.get_mut(&offer.export) else { return };
+        let id = offer.export;
+        export.computing.push_back(offer);
+        state.offer_final(self.process, id);
     }
 
     fn finish_export(&mut self, id: ExportId, times: PromptTimes) {
@@ -116,6 +115,12 @@ impl HandOff for Port {
         if let Some((link, key)) = export.map(|export| (export.link, export.key)) {
             state.enqueue(link, Job::Finish { key, times });
         }
+    }
+
+    fn last_taken(&mut self, id: ExportId) -> Duration {
+        let state = lock(&self.fabric.0);
+        let export = state.nodes.get(&self.process).and_then(|node| node.exports.get(&id));
+        export.and_then(|export| state.last_taken(export.link, export.key)).unwrap_or_default()
     }
 
     fn close_export(&mut self, id: ExportId) {
@@ -133,17 +138,42 @@ impl HandOff for Port {
 }
 
 impl State {
-    fn offer(&mut self, process: ProcessId, layer: u32, offer: &PageOffer) {
-        let Some(node) = self.nodes.get_mut(&process).filter(|node| node.alive) else { return };
-        let Some(export) = node.exports.get_mut(&offer.export) else { return };
-        for &page in &offer.pages {
-            node.memory.offer(page, layer);
-            export.offered.push((page, layer));
+    pub(super) fn layers_done(&mut self, process: ProcessId, layers_done: u64) {
+        let Some(node) = self.nodes.get_mut(&process) else { return };
+        node.layers_done = layers_done;
+        let exports: Vec<_> = node.exports.keys().copied().collect();
+        for export in exports {
+            self.offer_final(process, export);
         }
-        if !offer.pages.is_empty() {
+    }
+
+    /// Whatever has become final is handed to the link, in order.
+    fn offer_final(&mut self, process: ProcessId, id: ExportId) {
+        loop {
+            let Some(node) = self.nodes.get_mut(&process).filter(|node| node.alive) else { return };
+            let Some(export) = node.exports.get_mut(&id) else { return };
+            let (layer, Some(offer)) = (export.final_layers, export.computing.front()) else { return };
+            let is_final = match offer.computed {
+                Computed::Already => true,
+                Computed::InStep(step) => node.layers_done > step * u64::from(LAYERS) + u64::from(layer),
+            };
+            if !is_final {
+                return;
+            }
             let (key, mark, link) = (export.key, export.mark, export.link);
-            let job = Job::Offer { key, mark, layer, first_index: offer.first_index, pages: offer.pages.clone() };
-            self.enqueue(link, job);
+            let (first_index, pages) = (offer.first_index, offer.pages.clone());
+            for &page in &pages {
+                node.memory.offer(page, layer);
+                export.offered.push((page, layer));
+            }
+            export.final_layers += 1;
+            if export.final_layers == LAYERS {
+                export.computing.pop_front();
+                export.final_layers = 0;
+            }
+            if !pages.is_empty() {
+                self.enqueue(link, Job::Offer { key, mark, layer, first_index, pages });
+            }
         }
     }
 

@@ -123,9 +123,7 @@ impl State {
         self.counts.stale += stale as u64;
         self.counts.damaged += damaged as u64;
         self.journal.note(Happening::Taken { link: id, layer, good, stale, damaged });
-        if damaged > 0 {
-            self.answer(id, LinkEvent::Damaged(key));
-        }
+        self.answer(id, LinkEvent::Taken { key, damaged: damaged > 0 });
     }
 
     /// Checks what is being copied for a reservation, now.

@@ -23,7 +23,6 @@ use crate::shards::Shards;
 use crate::simd::isa::Isa;
 use crate::threads::team::{Member, Stopped};
 use crate::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
-use baton_backend::LayerHook;
 
 /// One step, shared by all members. Each phase writes buffers that it does not read, except rows or columns of its own item;
 /// the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of a
@@ -46,7 +45,6 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) partials: Partials<'a>,
     pub(super) sink: &'a dyn LogitsSink,
     pub(super) layers: Layers<'a>,
-    pub(super) on_layer: Option<&'a LayerHook>,
     pub(super) clock: Option<&'a PhaseClock>,
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
@@ -93,9 +91,6 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         self.done(Phase::StoreKv, index);
         if member.index() == 0 {
             self.layers.count_one();
-            if let Some(hook) = self.on_layer {
-                hook.layer_done(index as u32);
-            }
         }
         self.attend(member, index)?;
         self.done(Phase::Attention, index);
