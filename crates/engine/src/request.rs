@@ -144,11 +144,16 @@ impl ActiveRequest {
         })
     }
 
+    /// A choice has no more than these, prompt included.
+    pub(crate) fn most_tokens(&self, context_tokens: usize) -> usize {
+        self.asked.max_total_tokens().min(context_tokens)
+    }
+
     /// Whether a choice of `total_tokens`, prompt included, ends with the token it just got.
     pub(crate) fn finish(&self, token: TokenId, total_tokens: usize, context_tokens: usize) -> Option<FinishReason> {
         if self.asked.limits.stop_tokens.contains(&token) {
             Some(FinishReason::StopToken)
-        } else if total_tokens >= self.asked.max_total_tokens().min(context_tokens) {
+        } else if total_tokens >= self.most_tokens(context_tokens) {
             Some(FinishReason::Length)
         } else {
             None

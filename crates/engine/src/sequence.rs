@@ -27,10 +27,10 @@ pub(crate) struct Sequence {
 }
 
 /// ```text
-///   AwaitingPrompt ─▶ Waiting ────┬─▶ Prefilling ─▶ Decoding ─▶ (end)
-///         Landing ─▶ Received ────┘    │  ▲  │         │
-///                                      │  │  ▼         ▼
-///                        Delivering ◀──┘  Preempted ◀──┘
+///   AwaitingPrompt ─▶ Waiting ────┬─▶ Running ─▶ (end)
+///         Landing ─▶ Received ────┘   │ ▲  │
+///                                     │ │  ▼
+///                       Delivering ◀──┘ Preempted
 /// ```
 pub(crate) enum Stage {
     /// Another choice of the request computes the prompt first, to share it.
@@ -38,25 +38,64 @@ pub(crate) enum Stage {
     /// Has nothing yet.
     Waiting,
     /// The prompt's KV is on its way from another engine. Given up when nothing has arrived until `expires`.
-    Landing { from: ReservationId, pages: Reservation, since: Duration, expires: Duration },
+    Landing {
+        from: ReservationId,
+        pages: Reservation,
+        since: Duration,
+        expires: Duration,
+    },
     /// It has arrived up to `computed`; the sequence waits like any other, but brings pages along.
-    Received { pages: Reservation, computed: usize },
-    /// Tokens `[computed, tokens.len())` are to be computed before one can be sampled; all of them have pages.
-    Prefilling { slot: SlotId, pages: PageTable, computed: usize },
-    /// All tokens but the newest are computed.
-    Decoding { slot: SlotId, pages: PageTable },
+    Received {
+        pages: Reservation,
+        computed: usize,
+    },
+    Running(Run),
     /// Has lost its pages but keeps its sampler state.
-    Preempted { slot: SlotId },
+    Preempted {
+        slot: SlotId,
+    },
     /// Computed for another engine, which has not confirmed all of it.
-    Delivering { pages: PageTable },
+    Delivering {
+        pages: PageTable,
+    },
+}
+
+/// What a sequence has while it runs. What is planned is ahead of what is known by the steps in flight:
+///
+/// ```text
+///   0 ........... computed .......... scheduled .......... tokens.len() + sampling
+///   | KV is final | in steps in flight | next to be planned |
+/// ```
+/// The last `sampling` of these tokens are still to be chosen, by steps in flight.
+pub(crate) struct Run {
+    pub(crate) slot: SlotId,
+    /// For all tokens that are planned.
+    pub(crate) pages: PageTable,
+    pub(crate) computed: usize,
+    pub(crate) scheduled: usize,
+    pub(crate) sampling: usize,
+    pub(crate) phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Tokens are missing in front of the first that is sampled.
+    Prefilling,
+    /// A step samples it, or has: every later one computes the token before.
+    Decoding,
+}
+
+impl Run {
+    /// No step has begun with it.
+    pub(crate) fn new(slot: SlotId, pages: PageTable, computed: usize) -> Self {
+        Self { slot, pages, computed, scheduled: computed, sampling: 0, phase: Phase::Prefilling }
+    }
 }
 
 impl Sequence {
     pub(crate) fn pages(&self) -> Option<&PageTable> {
         match &self.stage {
-            Stage::Prefilling { pages, .. } | Stage::Decoding { pages, .. } | Stage::Delivering { pages } => {
-                Some(pages)
-            }
+            Stage::Running(Run { pages, .. }) | Stage::Delivering { pages } => Some(pages),
             Stage::AwaitingPrompt
             | Stage::Waiting
             | Stage::Landing { .. }
@@ -72,15 +111,18 @@ impl Sequence {
         }
     }
 
+    pub(crate) fn is_in(&self, wanted: Phase) -> bool {
+        matches!(self.stage, Stage::Running(Run { phase, .. }) if phase == wanted)
+    }
+
     pub(crate) fn is_landing(&self) -> bool {
         matches!(self.stage, Stage::Landing { .. })
     }
 
-    /// Tokens whose KV is in its pages.
+    /// Tokens whose KV is in its pages, all of it by steps that have ended.
     pub(crate) fn computed(&self) -> usize {
         match self.stage {
-            Stage::Prefilling { computed, .. } | Stage::Received { computed, .. } => computed,
-            Stage::Decoding { .. } => self.tokens.len() - 1,
+            Stage::Running(Run { computed, .. }) | Stage::Received { computed, .. } => computed,
             Stage::Delivering { .. } => self.tokens.len(),
             Stage::AwaitingPrompt | Stage::Waiting | Stage::Landing { .. } | Stage::Preempted { .. } => 0,
         }

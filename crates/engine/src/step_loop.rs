@@ -39,14 +39,9 @@ impl StepLoop {
             for message in messages.drain(..) {
                 self.apply(message);
             }
-            let computed = self.stepper.begin_step(self.now())?;
-            patience = match computed {
-                Some(ticket) => {
-                    self.stepper.end_step(|| self.started.elapsed(), ticket)?;
-                    Duration::ZERO
-                }
-                None => self.until_next_deadline(),
-            };
+            while self.stepper.begin_step(self.now())? {}
+            let computed = self.stepper.end_step(|| self.started.elapsed())?;
+            patience = if computed { Duration::ZERO } else { self.until_next_deadline() };
             patience = patience.min(self.emit());
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! An engine at its step boundaries, without a thread or a clock: whoever drives it says what has arrived and what time it
 //! is. The step loop is one driver, a simulation another.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use baton_backend::{Backend, StepOutput, Ticket};
@@ -16,11 +17,13 @@ use crate::outbox::{Emitted, News, Outbox, Outboxes, SILENCE};
 use crate::scheduler::{Scheduler, SessionEvent};
 use crate::sequence::RequestKey;
 
-/// Whatever arrives is said between [`end_step`](Self::end_step) and the next [`begin_step`](Self::begin_step); answers leave
-/// with [`emit`](Self::emit).
+/// Steps begin with [`begin_step`](Self::begin_step), as many as the backend takes at once, and end in the same order with
+/// [`end_step`](Self::end_step). Whatever arrives is said in between; answers leave with [`emit`](Self::emit).
 pub struct Stepper {
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
+    /// Oldest first.
+    in_flight: VecDeque<Ticket>,
     output: StepOutput,
     outboxes: Outboxes,
     mode: Mode,
@@ -41,6 +44,7 @@ impl Stepper {
         Self {
             backend,
             scheduler,
+            in_flight: VecDeque::new(),
             output: StepOutput::default(),
             outboxes: Outboxes::default(),
             mode: Mode::Serving,
@@ -101,24 +105,31 @@ impl Stepper {
         self.mode == Mode::Stopped || self.mode == Mode::Draining && self.scheduler.is_idle()
     }
 
-    /// `None` when there is nothing to compute: only something that arrives, or [a deadline](Self::next_deadline), changes
-    /// that.
-    pub fn begin_step(&mut self, now: Duration) -> Result<Option<Ticket>, EngineError> {
+    /// `false` when nothing can be begun: only the end of a step, something that arrives, or
+    /// [a deadline](Self::next_deadline) changes that.
+    pub fn begin_step(&mut self, now: Duration) -> Result<bool, EngineError> {
         self.scheduler.tick(now, &mut self.events);
         if self.mode == Mode::Stopped {
-            return Ok(None);
+            return Ok(false);
         }
         let Some(plan) = self.scheduler.schedule(now) else {
             self.scheduler.check_not_stuck()?;
-            return Ok(None);
+            return Ok(false);
         };
-        Ok(Some(self.backend.submit(plan)?))
+        self.in_flight.push_back(self.backend.submit(plan)?);
+        Ok(true)
     }
 
-    /// The time is asked for when the step is over: a backend may compute until it is collected.
-    pub fn end_step(&mut self, now: impl FnOnce() -> Duration, ticket: Ticket) -> Result<(), EngineError> {
+    /// Waits for the oldest step; `false` when none is in flight. The time is asked for when the step is over.
+    pub fn end_step(&mut self, now: impl FnOnce() -> Duration) -> Result<bool, EngineError> {
+        let Some(ticket) = self.in_flight.pop_front() else { return Ok(false) };
         self.backend.collect(ticket, &mut self.output)?;
-        self.scheduler.complete(now(), &mut self.output, &mut self.events)
+        self.scheduler.complete(now(), &mut self.output, &mut self.events)?;
+        Ok(true)
+    }
+
+    pub fn steps_in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     pub fn next_deadline(&self) -> Option<Duration> {

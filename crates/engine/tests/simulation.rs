@@ -4,9 +4,10 @@
 
 mod fake;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use baton_backend::StepPlan;
 use baton_core::{Attempt, Fault, GenerateRequest, Guarantee, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
@@ -26,6 +27,7 @@ fn streams_are_exact_and_pages_are_never_lost() {
     println!("{totals:?}");
     assert!(totals.preemptions > 300 && totals.evicted_pages > 1000 && totals.cached_tokens > 10_000, "{totals:?}");
     assert!(totals.aborted > 100 && totals.failed > 50 && totals.busy > 20 && totals.finished > 5_000, "{totals:?}");
+    assert!(totals.void_samples > 1000, "{totals:?}");
 }
 
 #[derive(Debug, Default)]
@@ -37,12 +39,16 @@ struct Totals {
     finished: u64,
     failed: u64,
     busy: u64,
+    /// Sampled by a step that was planned before its sequence had ended.
+    void_samples: u64,
 }
 
 struct World {
     random: Random,
     scheduler: Scheduler,
     model: FakeModel,
+    /// Plans in flight, oldest first.
+    in_flight: VecDeque<StepPlan>,
     context_tokens: usize,
     open: BTreeMap<(SessionId, RequestId), Stream>,
     next_request: u64,
@@ -61,11 +67,13 @@ fn simulate(seed: u64, totals: &mut Totals) {
         ..EngineConfig::default()
     };
     let mut spec = fake::spec(pages, slots, context);
+    spec.steps_in_flight = 1 + seed as usize % 2;
     spec.numerics.guarantee = if random.chance(50) { Guarantee::ByOrigin } else { Guarantee::ByToken };
     let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
     let context_tokens = scheduler.context_tokens();
     let model = FakeModel::new(spec);
-    let mut world = World { random, scheduler, model, context_tokens, open: BTreeMap::new(), next_request: 0 };
+    let (in_flight, open) = (VecDeque::new(), BTreeMap::new());
+    let mut world = World { random, scheduler, model, in_flight, context_tokens, open, next_request: 0 };
 
     let mut step = 0;
     while step < ARRIVAL_STEPS || world.scheduler.has_requests() {
@@ -89,6 +97,7 @@ fn simulate(seed: u64, totals: &mut Totals) {
     totals.cached_tokens += report.counters.cached_tokens;
     totals.aborted += report.counters.aborted;
     totals.finished += report.counters.finished;
+    totals.void_samples += world.model.samples - report.counters.generated_tokens;
 }
 
 impl World {
@@ -192,9 +201,12 @@ impl World {
     fn step(&mut self, step: u64, totals: &mut Totals) {
         let now = Duration::from_millis(step);
         let mut events = Vec::new();
-        match self.scheduler.schedule(now) {
+        while let Some(plan) = self.scheduler.schedule(now) {
+            self.in_flight.push_back(plan.clone());
+        }
+        match self.in_flight.pop_front() {
             Some(plan) => {
-                let mut output = self.model.run(plan);
+                let mut output = self.model.run(&plan);
                 self.scheduler.complete(now, &mut output, &mut events).unwrap();
             }
             None => self.scheduler.check_not_stuck().unwrap(),

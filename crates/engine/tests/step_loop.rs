@@ -52,7 +52,14 @@ async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn streams_of_all_requests_are_exact_and_end() {
-    let engine = LocalEngine::new(engine(400));
+    for steps_in_flight in [1, 2] {
+        let mut spec = fake::spec(400, 16, CONTEXT);
+        spec.steps_in_flight = steps_in_flight;
+        streams_are_exact_and_end(LocalEngine::new(start(FakeModel::new(spec)))).await;
+    }
+}
+
+async fn streams_are_exact_and_end(engine: LocalEngine) {
     let requests: Vec<_> = (0..20).map(|id| request(id, 1 + 13 * id as u32, 1 + id as usize % 3, 40)).collect();
     let mut streams = Vec::new();
     for request in &requests {

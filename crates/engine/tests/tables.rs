@@ -4,12 +4,12 @@
 
 mod fake;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use baton_backend::{SlotId, StepPlan};
+use baton_backend::{InputToken, SlotId, SlotPages, StepPlan};
 use baton_core::{
     Attempt, Choice, EngineEvent, GenerateRequest, Guarantee, PromptTimes, RequestId, ReservationId, TokenId,
     TokenRange,
@@ -39,6 +39,11 @@ fn choices() {
 #[test]
 fn preemption() {
     run("preemption.txt");
+}
+
+#[test]
+fn in_flight() {
+    run("in_flight.txt");
 }
 
 #[test]
@@ -90,6 +95,10 @@ fn run(name: &str) {
 struct World {
     scheduler: Scheduler,
     model: FakeModel,
+    /// Page tables as of the last plan.
+    pages: SlotPages,
+    /// Plans in flight, oldest first.
+    in_flight: VecDeque<StepPlan>,
     fabric: ScriptedFabric,
     /// Which request and choice a slot belongs to.
     slots: BTreeMap<SlotId, String>,
@@ -109,6 +118,7 @@ impl World {
     fn new(options: &[&str]) -> Self {
         let option = |name, default| value(options, name).map_or(default, |value| value.parse().unwrap());
         let mut spec = fake::spec(option("pages", 16), option("slots", 8), option("context", 512));
+        spec.steps_in_flight = option("in_flight", 1);
         if options.contains(&"by_origin") {
             spec.numerics.guarantee = Guarantee::ByOrigin;
         }
@@ -124,7 +134,16 @@ impl World {
         let model = FakeModel::new(spec.clone());
         let fabric = ScriptedFabric::new(model.kv());
         let scheduler = Scheduler::new(&config, &spec, Box::new(fabric.clone())).unwrap();
-        Self { scheduler, model, fabric, slots: BTreeMap::new(), tokens: BTreeMap::new(), steps: 0 }
+        Self {
+            scheduler,
+            model,
+            pages: SlotPages::new(spec.max_slots, spec.pages_total),
+            in_flight: VecDeque::new(),
+            fabric,
+            slots: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            steps: 0,
+        }
     }
 
     fn apply(&mut self, line: &str) -> Vec<String> {
@@ -202,9 +221,14 @@ impl World {
         self.steps += 1;
         let now = self.now();
         self.fabric.set_now(now);
-        let Some(plan) = self.scheduler.schedule(now) else { return vec!["nothing to do".to_owned()] };
-        let mut output = self.model.run(plan);
-        let mut answers = show_plan(plan, &self.model, &mut self.slots);
+        let mut answers = Vec::new();
+        while let Some(plan) = self.scheduler.schedule(now) {
+            self.pages.apply(plan).unwrap();
+            answers.extend(show_plan(plan, &self.pages, &mut self.slots));
+            self.in_flight.push_back(plan.clone());
+        }
+        let Some(plan) = self.in_flight.pop_front() else { return vec!["nothing to do".to_owned()] };
+        let mut output = self.model.run(&plan);
         let mut events = Vec::new();
         self.scheduler.complete(now, &mut output, &mut events).unwrap();
         for SessionEvent { event, .. } in &events {
@@ -298,7 +322,7 @@ fn request(name: &str, prompt: Vec<TokenId>, options: &[&str]) -> GenerateReques
     request
 }
 
-fn show_plan(plan: &StepPlan, model: &FakeModel, slots: &mut BTreeMap<SlotId, String>) -> Vec<String> {
+fn show_plan(plan: &StepPlan, tables: &SlotPages, slots: &mut BTreeMap<SlotId, String>) -> Vec<String> {
     for (slot, sampler) in &plan.admitted {
         let request = match sampler.params.seed {
             fake::POISONED_SEED => "poisoned".to_owned(),
@@ -311,10 +335,12 @@ fn show_plan(plan: &StepPlan, model: &FakeModel, slots: &mut BTreeMap<SlotId, St
         .iter()
         .map(|segment| {
             let end = segment.first_position + segment.tokens.len();
-            let pages: Vec<_> = model.pages_of(segment.slot, end).iter().map(ToString::to_string).collect();
+            let pages: Vec<_> = tables.up_to(segment.slot, end).unwrap().iter().map(ToString::to_string).collect();
+            let unknown = plan.tokens[segment.tokens.clone()].contains(&InputToken::LastSampled);
+            let unknown = if unknown { ", not known yet" } else { "" };
             let sample = if segment.output.sample { ", sample" } else { "" };
             let name = &slots[&segment.slot];
-            format!("{name} [{}, {end}) in {}{sample}", segment.first_position, pages.join(" "))
+            format!("{name} [{}, {end}) in {}{unknown}{sample}", segment.first_position, pages.join(" "))
         })
         .collect();
     if lines.is_empty() {

@@ -9,7 +9,7 @@ use crate::pages_for;
 use crate::pool::PagePool;
 use crate::prefix::PrefixCache;
 use crate::reservation::{CannotReserve, Reservation};
-use crate::table::PageTable;
+use crate::table::{PageTable, StepNumber};
 
 /// All pages of one engine.
 pub struct PageLedger {
@@ -18,6 +18,10 @@ pub struct PageLedger {
     /// Own pages of all reservations.
     reserved: usize,
     evicted_total: u64,
+    /// All steps up to this one have ended.
+    ended: StepNumber,
+    /// Pages of released tables, with the step in flight that touches them last.
+    touched: Vec<(StepNumber, Vec<PageId>)>,
 }
 
 /// Nothing has changed hands. Giving up a sequence may help, unless the pool is smaller than what was wanted.
@@ -36,6 +40,8 @@ impl PageLedger {
             cache: prefix_cache.map(|guarantee| PrefixCache::new(pages_total, guarantee)),
             reserved: 0,
             evicted_total: 0,
+            ended: StepNumber::default(),
+            touched: Vec::new(),
         }
     }
 
@@ -86,7 +92,7 @@ impl PageLedger {
     /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
     pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
         let pages = donor.pages.iter().take(pages).copied().collect();
-        let table = PageTable { pages, prompt_tokens: donor.prompt_tokens };
+        let table = PageTable { pages, ..PageTable::new(donor.prompt_tokens) };
         for &page in &table.pages {
             self.hold(page);
         }
@@ -168,9 +174,32 @@ impl PageLedger {
         doubted.map_or(0, |page| cache.forget(page, &mut self.pool))
     }
 
+    /// Gives its pages back: at once, or when the last step that touches them has ended.
     pub fn release(&mut self, mut table: PageTable) {
+        let pages = std::mem::take(&mut table.pages);
+        if table.last_step > self.ended {
+            self.touched.push((table.last_step, pages));
+        } else {
+            self.let_go(pages);
+        }
+    }
+
+    /// This step has ended, and all before it.
+    pub fn step_ended(&mut self, step: StepNumber) {
+        self.ended = step;
+        let touched = std::mem::take(&mut self.touched);
+        for (last_step, pages) in touched {
+            if last_step > step {
+                self.touched.push((last_step, pages));
+            } else {
+                self.let_go(pages);
+            }
+        }
+    }
+
+    fn let_go(&mut self, pages: Vec<PageId>) {
         // Last page first: the next sequence takes a released one's pages in their old order.
-        for page in table.pages.drain(..).rev() {
+        for page in pages.into_iter().rev() {
             let holders = self.pool.let_go(page);
             if let Some(cache) = self.cache.as_mut().filter(|cache| holders == 1 && cache.contains(page)) {
                 cache.mark_idle(page);
@@ -197,7 +226,9 @@ impl PageLedger {
             return Err(Discrepancy::Reserved { recorded: self.reserved, counted });
         }
         let reserved = reservations.into_iter().map(Reservation::table);
-        audit::recount(&self.pool, self.cache.as_ref(), tables.into_iter().chain(reserved))
+        let held = tables.into_iter().chain(reserved).flat_map(PageTable::pages).copied();
+        let touched = self.touched.iter().flat_map(|(_, pages)| pages).copied();
+        audit::recount(&self.pool, self.cache.as_ref(), held.chain(touched))
     }
 
     fn hold(&mut self, page: PageId) {

@@ -10,6 +10,8 @@
 //!    └───────────────evict────────────────── held by the cache alone
 //! ```
 //!
+//! Pages of a table that is released while a step in flight touches them stay held until that step has ended.
+//!
 //! A [`Reservation`] holds pages in place of a table while another engine's KV is on its way into them.
 
 mod audit;
@@ -22,7 +24,7 @@ mod table;
 pub use audit::Discrepancy;
 pub use ledger::{OutOfPages, PageLedger};
 pub use reservation::{CannotReserve, Reservation};
-pub use table::PageTable;
+pub use table::{PageTable, StepNumber};
 
 use baton_core::PAGE_TOKENS;
 

@@ -2,6 +2,10 @@
 
 use baton_core::PageId;
 
+/// Numbers the steps of an engine from 1 on. They are submitted in this order, and end in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepNumber(pub u64);
+
 /// Holds its pages until it is given to [`PageLedger::release`](crate::PageLedger::release). It cannot give them back by
 /// itself, so dropping a table that has pages is a leak: debug builds stop there, an audit finds it everywhere.
 ///
@@ -15,15 +19,22 @@ pub struct PageTable {
     pub(crate) pages: Vec<PageId>,
     /// So many tokens of the sequence are its prompt.
     pub(crate) prompt_tokens: usize,
+    /// The last step that reads or writes the pages.
+    pub(crate) last_step: StepNumber,
 }
 
 impl PageTable {
     pub fn new(prompt_tokens: usize) -> Self {
-        Self { pages: Vec::new(), prompt_tokens }
+        Self { pages: Vec::new(), prompt_tokens, last_step: StepNumber::default() }
     }
 
     pub fn pages(&self) -> &[PageId] {
         &self.pages
+    }
+
+    /// A step touches the pages: until it has ended they are nobody else's, whatever becomes of the sequence.
+    pub fn touched_by(&mut self, step: StepNumber) {
+        self.last_step = step;
     }
 }
 

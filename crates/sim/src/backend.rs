@@ -1,7 +1,7 @@
-//! The simulated hardware of an engine: a step is submitted, its layers are done one after the other while time passes, and
-//! its results are collected.
+//! The simulated hardware of an engine: steps are submitted, computed one after the other and layer by layer while time
+//! passes, and collected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use baton_backend::{
@@ -13,9 +13,11 @@ use baton_fabric::LayerCounter;
 
 use crate::clock::lock;
 use crate::journal::{Checker, Journal};
-use crate::memory::Memory;
-use crate::model::{Logits, Sampler};
+use crate::memory::{Memory, Written};
+use crate::model::{LAYERS, Logits, Sampler};
+use crate::mutation::Mutation;
 use crate::random::Random;
+use crate::weather::EngineSetUp;
 
 /// Clones are the same hardware.
 #[derive(Clone)]
@@ -35,40 +37,56 @@ struct State {
     journal: Arc<Journal>,
     slots: BTreeMap<SlotId, Slot>,
     pages: SlotPages,
-    plan: StepPlan,
-    /// Per segment, per position that it computes.
-    logits: Vec<Vec<Logits>>,
-    steps: u64,
+    /// Submitted and not done, oldest first: that one is being computed.
+    queue: VecDeque<Step>,
+    /// Done and not collected, oldest first.
+    done: VecDeque<StepOutput>,
+    submitted: u64,
     layers_done: LayerCounter,
+    mutation: Option<Mutation>,
+    /// What steps that count as done have yet to write.
+    late: VecDeque<Vec<Written>>,
     /// Decides which sequences break down.
     random: Random,
     failures_per_mille: u64,
 }
 
+#[derive(Default)]
+struct Step {
+    plan: StepPlan,
+    /// Per segment, per position that it computes.
+    logits: Vec<Vec<Logits>>,
+}
+
 struct Slot {
     sampler: Arc<SamplerSpec>,
     tokens: Vec<TokenId>,
+    /// It cannot go on: what was planned behind that is void.
+    has_failed: bool,
 }
 
 impl Hardware {
     pub(crate) fn new(
-        (max_slots, pages_total, guarantee): (usize, usize, Guarantee),
+        set_up: &EngineSetUp,
+        (guarantee, mutation): (Guarantee, Option<Mutation>),
         memory: Memory,
         journal: Arc<Journal>,
         random: Random,
         failures_per_mille: u64,
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
-            max_slots,
+            max_slots: set_up.slots,
             guarantee,
             memory,
             journal,
             slots: BTreeMap::new(),
-            pages: SlotPages::new(max_slots, pages_total),
-            plan: StepPlan::default(),
-            logits: Vec::new(),
-            steps: 0,
+            pages: SlotPages::new(set_up.slots, set_up.pages),
+            queue: VecDeque::new(),
+            done: VecDeque::new(),
+            submitted: 0,
             layers_done: LayerCounter::default(),
+            mutation,
+            late: VecDeque::new(),
             random,
             failures_per_mille,
         })))
@@ -82,10 +100,10 @@ impl Hardware {
         lock(&self.0).slots.len()
     }
 
-    /// Segments and tokens of the step under way.
+    /// Segments and tokens of the newest step.
     pub(crate) fn step_size(&self) -> (usize, usize) {
         let state = lock(&self.0);
-        (state.plan.segments.len(), state.plan.tokens.len())
+        state.queue.back().map_or((0, 0), |step| (step.plan.segments.len(), step.plan.tokens.len()))
     }
 
     /// What the heartbeat says of it.
@@ -93,14 +111,29 @@ impl Hardware {
         lock(&self.0).layers_done.progress()
     }
 
-    /// K and V of this layer become final. Returns how many layers have been done so far.
+    /// K and V of this layer become final for the step that is computed. Returns how many layers have been done so far.
     pub(crate) fn finish_layer(&self, layer: u32) -> u64 {
         let mut state = lock(&self.0);
         state.finish_layer(layer);
-        if !state.plan.tokens.is_empty() {
+        if state.queue.front().is_some_and(|step| !step.plan.tokens.is_empty()) {
             state.layers_done.layer_done();
         }
         state.layers_done.done()
+    }
+
+    /// The step that is computed is done, and the next one begins. Whether it has more to write all the same.
+    pub(crate) fn finish_step(&self) -> bool {
+        let mut state = lock(&self.0);
+        state.finish();
+        !state.late.is_empty()
+    }
+
+    /// Writes what is late.
+    pub(crate) fn write_late(&self) {
+        let mut state = lock(&self.0);
+        if let Some(late) = state.late.pop_front() {
+            late.iter().for_each(|written| state.memory.rewrite(written));
+        }
     }
 }
 
@@ -111,12 +144,21 @@ impl Backend for SimBackend {
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         let mut state = lock(&self.hardware.0);
-        state.begin(plan);
-        Ok(Ticket::new(state.steps))
+        let logits = |segment: &Segment| vec![Logits::default(); segment.tokens.len()];
+        let logits = plan.segments.iter().map(logits).collect();
+        state.queue.push_back(Step { plan: plan.clone(), logits });
+        let unfinished = state.queue.len() + state.done.len();
+        state.demand(unfinished <= self.spec.steps_in_flight, || format!("{unfinished} steps in flight"));
+        if state.queue.len() == 1 {
+            state.begin();
+        }
+        state.submitted += 1;
+        Ok(Ticket::new(state.submitted))
     }
 
     fn collect(&mut self, _ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
-        *output = lock(&self.hardware.0).finish();
+        let done = lock(&self.hardware.0).done.pop_front();
+        *output = done.ok_or_else(|| BackendError::Contract("collected before it is done".to_owned()))?;
         Ok(())
     }
 
@@ -126,47 +168,52 @@ impl Backend for SimBackend {
 }
 
 impl State {
-    fn begin(&mut self, plan: &StepPlan) {
-        self.steps += 1;
+    /// Steps are computed one after the other, so what a plan says of slots counts when its turn comes.
+    fn begin(&mut self) {
+        let Some(Step { plan, .. }) = self.queue.front() else { return };
         for (slot, sampler) in &plan.admitted {
             let tokens = [&*sampler.prompt, &sampler.outputs].concat();
-            let replaced = self.slots.insert(*slot, Slot { sampler: Arc::clone(sampler), tokens });
+            let new = Slot { sampler: Arc::clone(sampler), tokens, has_failed: false };
+            let replaced = self.slots.insert(*slot, new);
             self.demand(replaced.is_none(), || format!("{slot:?} admitted twice"));
         }
         self.demand(self.slots.len() <= self.max_slots, || "more slots than there are".to_owned());
         if let Err(error) = self.pages.apply(plan) {
             self.demand(false, || error.to_string());
         }
-        self.plan = plan.clone();
-        let logits = |segment: &Segment| vec![Logits::default(); segment.tokens.len()];
-        self.logits = plan.segments.iter().map(logits).collect();
         for segment in &plan.segments {
-            self.check(segment);
+            self.check(plan, segment);
         }
     }
 
-    fn check(&self, segment: &Segment) {
-        let plan = &self.plan;
+    fn check(&self, plan: &StepPlan, segment: &Segment) {
         let end = segment.first_position + segment.tokens.len();
         let Some(slot) = self.slots.get(&segment.slot) else {
             return self.demand(false, || format!("{:?} is not admitted", segment.slot));
         };
-        let input = plan.tokens[segment.tokens.clone()].iter();
-        let known = slot.tokens.get(segment.first_position..end).unwrap_or_default();
-        let told = input.map(|input| match input {
-            InputToken::Known(token) => Some(*token),
-            InputToken::LastSampled => None,
-        });
-        self.demand(told.eq(known.iter().map(|token| Some(*token))), || format!("wrong input for {:?}", segment.slot));
         let pages = self.pages.up_to(segment.slot, end);
         self.demand(pages.is_ok(), || format!("too few pages for {:?}", segment.slot));
+        if slot.has_failed {
+            return;
+        }
+        let input = plan.tokens[segment.tokens.clone()].iter();
+        let known = slot.tokens.get(segment.first_position..end).unwrap_or_default();
+        let newest = (end == slot.tokens.len() && end > slot.sampler.prompt.len()).then(|| known.last()).flatten();
+        let said: Option<Vec<TokenId>> = input
+            .map(|input| match input {
+                InputToken::Known(token) => Some(*token),
+                InputToken::LastSampled => newest.copied(),
+            })
+            .collect();
+        self.demand(said.is_some_and(|said| said == known), || format!("wrong input for {:?}", segment.slot));
         let whole = !segment.output.sample || end == slot.tokens.len();
         self.demand(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
     }
 
     fn finish_layer(&mut self, layer: u32) {
-        for (segment, logits) in self.plan.segments.iter().zip(&mut self.logits) {
-            let Some(slot) = self.slots.get(&segment.slot) else { continue };
+        let Some(Step { plan, logits }) = self.queue.front_mut() else { return };
+        for (segment, logits) in plan.segments.iter().zip(logits) {
+            let Some(slot) = self.slots.get(&segment.slot).filter(|slot| !slot.has_failed) else { continue };
             let (first, end) = (segment.first_position, segment.first_position + segment.tokens.len());
             let (Some(tokens), Ok(pages)) = (slot.tokens.get(..end), self.pages.up_to(segment.slot, end)) else {
                 continue;
@@ -181,15 +228,20 @@ impl State {
         }
     }
 
-    fn finish(&mut self) -> StepOutput {
+    fn finish(&mut self) {
+        let Some(Step { plan, logits }) = self.queue.pop_front() else { return };
+        if self.mutation == Some(Mutation::GivePagesInFlight) {
+            self.put_off(&plan);
+        }
         let mut output = StepOutput::default();
-        let plan = std::mem::take(&mut self.plan);
-        for (segment, logits) in plan.segments.iter().zip(&self.logits) {
-            let Some(Slot { sampler, tokens }) = self.slots.get_mut(&segment.slot) else { continue };
-            if self.random.per_mille(self.failures_per_mille) {
+        for (segment, logits) in plan.segments.iter().zip(&logits) {
+            let Some(slot) = self.slots.get_mut(&segment.slot) else { continue };
+            if slot.has_failed || self.random.per_mille(self.failures_per_mille) {
+                slot.has_failed = true;
                 output.failed.push((segment.slot, ServeError::engine("the device lost a sequence")));
                 continue;
             }
+            let Slot { sampler, tokens, .. } = slot;
             let positions = segment.first_position..;
             if let Some(alternatives) = segment.output.prompt_logprobs {
                 for (logits, position) in logits.iter().zip(positions.map(|position| position + 1)) {
@@ -205,6 +257,7 @@ impl State {
                 let token = logits.sample(Sampler::of(sampler), index);
                 tokens.extend(token);
                 let logprobs = token.zip(sampler.logprobs).map(|(token, count)| logits.logprobs(token, count));
+                slot.has_failed = token.is_none();
                 output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs });
             }
         }
@@ -212,7 +265,20 @@ impl State {
             let removed = self.slots.remove(slot);
             self.demand(removed.is_some(), || format!("{slot:?} released but not in use"));
         }
-        output
+        self.done.push_back(output);
+        self.begin();
+    }
+
+    /// The planted bug: what a step that counts as done writes behind generated tokens is written once more, later.
+    fn put_off(&mut self, plan: &StepPlan) {
+        let decoding = plan.segments.iter().filter(|segment| segment.output.sample);
+        let written = decoding.flat_map(|segment| {
+            let end = segment.first_position + segment.tokens.len();
+            let pages = self.pages.up_to(segment.slot, end).unwrap_or_default();
+            self.memory.written(LAYERS - 1, segment.first_position, end, pages)
+        });
+        let written = written.collect();
+        self.late.push_back(written);
     }
 
     fn demand(&self, holds: bool, message: impl FnOnce() -> String) {

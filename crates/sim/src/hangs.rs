@@ -113,6 +113,7 @@ impl Hangs {
             role: Mixed,
             pages: 200,
             slots: 16,
+            steps_in_flight: 1,
             config: EngineConfig { prefix_cache: random.percent(70), max_running: 16, ..EngineConfig::default() },
             step: random.millis(10, 40),
             token: random.micros(20, 200),

@@ -27,7 +27,7 @@ impl World {
         self.lives += 1;
         let id = ProcessId { engine, life: self.lives };
         let (clock, journal) = (Arc::clone(&self.clock), Arc::clone(&self.journal));
-        match Process::start(id, &self.weather, clock, journal, &self.fabric, self.random.fork()) {
+        match Process::start(id, (&self.weather, self.mutation), clock, journal, &self.fabric, self.random.fork()) {
             Ok(process) => {
                 self.processes[engine] = Some(process);
                 if self.weather.hangs.is_some() {

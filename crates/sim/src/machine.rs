@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_backend::{BackendSpec, Ticket};
+use baton_backend::BackendSpec;
 use baton_core::{EngineInfo, EngineReport, Numerics, PromptTimes, ReservationId, ServeError};
 use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
 use baton_protocol::{Command, Heartbeat, SessionId};
@@ -18,6 +18,7 @@ use crate::happening::Happening;
 use crate::journal::{Checker, Journal};
 use crate::memory::Memory;
 use crate::model::{LAYERS, VOCAB};
+use crate::mutation::Mutation;
 use crate::random::Random;
 use crate::weather::{EngineSetUp, Weather};
 use crate::wire::{Replies, Wire};
@@ -51,7 +52,12 @@ pub(crate) struct Process {
     hardware: Hardware,
     random: Random,
     letters: Vec<Letter>,
-    step: Option<Ticket>,
+    /// The loop waits for the oldest step.
+    collecting: bool,
+    /// Steps that are done and were not collected.
+    done: usize,
+    /// When the last step that was submitted will be done.
+    busy_until: Duration,
     /// A boundary is on its way.
     called: bool,
     next_session: u64,
@@ -75,7 +81,7 @@ pub(crate) enum Life {
 impl Process {
     pub(crate) fn start(
         id: ProcessId,
-        weather: &Weather,
+        (weather, mutation): (&Weather, Option<Mutation>),
         clock: Arc<Clock>,
         journal: Arc<Journal>,
         fabric: &Fabric,
@@ -85,7 +91,8 @@ impl Process {
         let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
         let failures = weather.sequence_failures_per_mille;
         let hardware = Hardware::new(
-            (set_up.slots, set_up.pages, weather.guarantee),
+            &set_up,
+            (weather.guarantee, mutation),
             memory.clone(),
             Arc::clone(&journal),
             random.fork(),
@@ -99,7 +106,7 @@ impl Process {
             pages_total: set_up.pages,
             max_step_tokens: 4096,
             max_slots: set_up.slots,
-            steps_in_flight: 1,
+            steps_in_flight: set_up.steps_in_flight,
             batch_buckets: Vec::new(),
             threads: 1,
         };
@@ -115,7 +122,9 @@ impl Process {
             hardware,
             random,
             letters: Vec::new(),
-            step: None,
+            collecting: false,
+            done: 0,
+            busy_until: Duration::ZERO,
             called: false,
             next_session: 0,
             stopped: None,
@@ -187,12 +196,12 @@ impl Process {
 
     /// Since when it has shown no life, at the latest: an idle one with a stuck device does.
     pub(crate) fn hung_since(&self) -> Option<Duration> {
-        let is_hung = self.stopped.is_some() || self.stuck.is_some() && self.step.is_some();
+        let is_hung = self.stopped.is_some() || self.stuck.is_some() && self.stepper.steps_in_flight() > self.done;
         is_hung.then(|| self.pulse.since(self.stopped.is_some()))
     }
 
     pub(crate) fn heartbeat(&mut self, counts_steps: bool) -> Heartbeat {
-        let working = self.step.is_some() || self.called;
+        let working = self.stepper.steps_in_flight() > 0 || self.called;
         let layers = if counts_steps { 0 } else { self.hardware.progress() };
         self.pulse.beat(self.clock.now(), working, layers)
     }
@@ -209,7 +218,7 @@ impl Process {
     }
 
     fn call_soon(&mut self) {
-        if self.step.is_none() && !std::mem::replace(&mut self.called, true) {
+        if !self.collecting && !std::mem::replace(&mut self.called, true) {
             let delay = self.random.micros(2, 30);
             self.clock.after(delay, Event::Boundary(self.id));
         }
@@ -217,7 +226,7 @@ impl Process {
 
     pub(crate) fn boundary(&mut self) -> Life {
         self.called = false;
-        if self.step.is_some() {
+        if self.collecting {
             return Life::GoesOn;
         }
         let now = self.clock.now();
@@ -225,22 +234,29 @@ impl Process {
         for letter in std::mem::take(&mut self.letters) {
             self.apply(now, letter);
         }
-        let begun = self.stepper.begin_step(now);
+        if let Err(error) = self.begin_steps(now) {
+            self.blame(&error);
+        }
         if self.stepper.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.journal.blame(Checker::Deadline, format!("{:?} misses a deadline of its own", self.id));
         }
-        match begun {
-            Ok(Some(ticket)) => self.compute(ticket),
-            Ok(None) => {
-                let next_round = self.emit();
-                let deadline = self.stepper.next_deadline().map(|at| at.max(now + Duration::from_millis(1)));
-                if let Some(at) = now.checked_add(next_round).into_iter().chain(deadline).min() {
-                    self.clock.at(at, Event::Boundary(self.id));
-                }
+        self.collecting = self.stepper.steps_in_flight() > 0;
+        if !self.collecting {
+            let next_round = self.emit();
+            let deadline = self.stepper.next_deadline().map(|at| at.max(now + Duration::from_millis(1)));
+            if let Some(at) = now.checked_add(next_round).into_iter().chain(deadline).min() {
+                self.clock.at(at, Event::Boundary(self.id));
             }
-            Err(error) => self.blame(&error),
         }
+        self.collect();
         self.life()
+    }
+
+    fn begin_steps(&mut self, now: Duration) -> Result<(), EngineError> {
+        while self.stepper.begin_step(now)? {
+            self.compute(now);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, now: Duration, letter: Letter) {
@@ -254,10 +270,11 @@ impl Process {
         }
     }
 
-    fn compute(&mut self, ticket: Ticket) {
+    /// The step that was just submitted begins when the one before it is done.
+    fn compute(&mut self, now: Duration) {
         let (segments, tokens) = self.hardware.step_size();
         self.journal.note(Happening::Step { process: self.id, segments, tokens });
-        self.step = Some(ticket);
+        let begins = self.busy_until.max(now);
         let takes = match self.set_up.slow_steps_per_mille {
             rate if tokens > 0 && self.random.per_mille(rate) => {
                 self.pulse.slow_steps += 1;
@@ -266,9 +283,10 @@ impl Process {
             _ => self.set_up.step + self.set_up.token * tokens as u32,
         };
         for layer in 0..LAYERS {
-            self.clock.after(takes * (layer + 1) / (LAYERS + 1), Event::Layer(self.id, layer));
+            self.clock.at(begins + takes * (layer + 1) / (LAYERS + 1), Event::Layer(self.id, layer));
         }
-        self.clock.after(takes, Event::Stepped(self.id));
+        self.busy_until = begins + takes;
+        self.clock.at(self.busy_until, Event::Stepped(self.id));
     }
 
     /// From now on no step takes seconds.
@@ -283,15 +301,32 @@ impl Process {
     }
 
     pub(crate) fn stepped(&mut self) -> Life {
-        let Some(ticket) = self.step.take() else { return Life::GoesOn };
         self.journal.note(Happening::Stepped(self.id));
-        if let Err(error) = self.stepper.end_step(|| self.clock.now(), ticket) {
+        if self.hardware.finish_step() {
+            let delay = self.random.micros(1, 3000);
+            self.clock.after(delay, Event::WriteLate(self.id));
+        }
+        self.done += 1;
+        self.collect();
+        self.life()
+    }
+
+    pub(crate) fn write_late(&self) {
+        self.hardware.write_late();
+    }
+
+    /// The oldest step, if that is what the loop waits for and it is done.
+    fn collect(&mut self) {
+        if !self.collecting || self.done == 0 {
+            return;
+        }
+        (self.collecting, self.done) = (false, self.done - 1);
+        if let Err(error) = self.stepper.end_step(|| self.clock.now()) {
             self.blame(&error);
         }
         self.emit();
         self.called = true;
         self.clock.after(Duration::ZERO, Event::Boundary(self.id));
-        self.life()
     }
 
     /// Returns how long to wait at most before the next round.
@@ -309,7 +344,7 @@ impl Process {
     }
 
     fn life(&self) -> Life {
-        if self.step.is_none() && self.stepper.has_ended() { Life::Ended } else { Life::GoesOn }
+        if self.stepper.steps_in_flight() == 0 && self.stepper.has_ended() { Life::Ended } else { Life::GoesOn }
     }
 
     /// Gives every page back, so that the books can be closed. Who is to hear of it is up to the wires.
@@ -324,7 +359,7 @@ impl Process {
         let slots = self.hardware.slots_in_use();
         let busy = [load.running, load.waiting, load.reservations, load.reserved_pages, load.exports, slots as u32];
         let pages = load.pages_free + load.pages_cached == load.pages_total;
-        let clean = busy == [0; 6] && load.pending_prefill_tokens == 0 && pages && self.step.is_none();
+        let clean = busy == [0; 6] && load.pending_prefill_tokens == 0 && pages && self.stepper.steps_in_flight() == 0;
         (!clean).then(|| format!("{:?} at rest has {slots} slots in use and {load:?}", self.id))
     }
 }

@@ -21,11 +21,21 @@ struct Cell {
     block: Block,
     /// Number of open exports that offer it.
     offers: u32,
+    /// A receiver waits for KV in it.
+    expected: bool,
+}
+
+/// KV of one token, and where it lies.
+pub(crate) struct Written {
+    page: PageId,
+    layer: u32,
+    token: usize,
+    kv: u64,
 }
 
 impl Memory {
     pub(crate) fn new(process: ProcessId, pages: usize, journal: Arc<Journal>) -> Self {
-        let cell = Cell { block: [0; PAGE_TOKENS], offers: 0 };
+        let cell = Cell { block: [0; PAGE_TOKENS], offers: 0, expected: false };
         let pages = Arc::new(Mutex::new(vec![[cell; LAYERS as usize]; pages]));
         Self { process, journal, pages }
     }
@@ -49,6 +59,32 @@ impl Memory {
         lock(&self.pages)[page.index()][layer as usize].offers -= 1;
     }
 
+    /// From now on only the fabric writes these pages, or no longer.
+    pub(crate) fn expect(&self, pages: &[PageId], expected: bool) {
+        let mut memory = lock(&self.pages);
+        for page in pages {
+            memory[page.index()].iter_mut().for_each(|cell| cell.expected = expected);
+        }
+    }
+
+    /// A step writes KV that it has computed before.
+    pub(crate) fn rewrite(&self, written: &Written) {
+        let mut memory = lock(&self.pages);
+        let cell = &mut memory[written.page.index()][written.layer as usize];
+        self.check_writable(cell, written.page);
+        cell.block[written.token] = written.kv;
+    }
+
+    /// What a layer has written for positions `[first, end)` of a sequence.
+    pub(crate) fn written(&self, layer: u32, first: usize, end: usize, pages: &[PageId]) -> Vec<Written> {
+        let memory = lock(&self.pages);
+        let at = |position: usize| {
+            let (page, token) = (pages[position / PAGE_TOKENS], position % PAGE_TOKENS);
+            Written { page, layer, token, kv: memory[page.index()][layer as usize].block[token] }
+        };
+        (first..end).map(at).collect()
+    }
+
     /// Computes positions `[first, tokens.len())` of a sequence in one layer, on top of the KV before them; `seen` is told
     /// what the layer makes of each. KV of positions from `apart` on does not look like that of prompts.
     pub(crate) fn compute(
@@ -66,7 +102,7 @@ impl Memory {
             let page = pages[position / PAGE_TOKENS];
             let cell = &mut memory[page.index()][layer as usize];
             if position >= first {
-                self.check_not_offered(cell, page);
+                self.check_writable(cell, page);
                 cell.block[position % PAGE_TOKENS] = seen_as(position, attention.kv(token));
             }
             let kv = seen_as(position, cell.block[position % PAGE_TOKENS]);
@@ -95,6 +131,15 @@ impl Memory {
                 .checked_sub(begin)
                 .is_none_or(|at| memory[pages[at / PAGE_TOKENS].index()][layer as usize].block[at % PAGE_TOKENS] == kv)
         })
+    }
+
+    /// By a step.
+    fn check_writable(&self, cell: &Cell, page: PageId) {
+        self.check_not_offered(cell, page);
+        if cell.expected {
+            let message = format!("{:?}: a step writes page {page}, in which KV is expected", self.process);
+            self.journal.blame(Checker::Reuse, message);
+        }
     }
 
     fn check_not_offered(&self, cell: &Cell, page: PageId) {

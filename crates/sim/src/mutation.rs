@@ -22,6 +22,9 @@ pub enum Mutation {
     TrustSilence,
     /// Heartbeats count steps, not layers.
     CountSteps,
+    /// Pages of a sequence that has ended may be given to a receiver of KV while a step that touches them is in flight: the
+    /// engine takes a step for ended whose last layer is still being written.
+    GivePagesInFlight,
 }
 
 /// What becomes of the commands and replies of one session.

@@ -34,13 +34,15 @@ pub struct Failure {
 pub struct Run {
     pub seed: u64,
     pub mutation: Option<Mutation>,
+    /// Of every engine; `None` leaves it to the seed, engine by engine.
+    pub steps_in_flight: Option<usize>,
     /// Of the event log that a failure shows, counted from its end.
     pub log_lines: usize,
 }
 
 impl Run {
     pub fn of(seed: u64) -> Self {
-        Self { seed, mutation: None, log_lines: 100 }
+        Self { seed, mutation: None, steps_in_flight: None, log_lines: 100 }
     }
 
     pub fn verdict(self) -> Result<Outcome, Box<Failure>> {
@@ -59,9 +61,12 @@ impl Run {
 }
 
 impl World {
-    fn new(Run { seed, mutation, log_lines }: Run) -> Self {
+    fn new(Run { seed, mutation, steps_in_flight, log_lines }: Run) -> Self {
         let mut random = Random::new(seed);
-        let weather = Weather::of(seed, &mut random.fork());
+        let mut weather = Weather::of(seed, &mut random.fork());
+        for engine in &mut weather.engines {
+            engine.steps_in_flight = steps_in_flight.unwrap_or(engine.steps_in_flight);
+        }
         let clock = Arc::new(Clock::default());
         let journal = Arc::new(Journal::new(Arc::clone(&clock), log_lines));
         let book = Book::new(Arc::clone(&journal));

@@ -54,6 +54,7 @@ pub(crate) struct EngineSetUp {
     pub(crate) role: Role,
     pub(crate) pages: usize,
     pub(crate) slots: usize,
+    pub(crate) steps_in_flight: usize,
     pub(crate) config: EngineConfig,
     pub(crate) step: Duration,
     pub(crate) token: Duration,
@@ -110,7 +111,11 @@ impl Weather {
     /// Every eighth deployment has engines that hang: there the same draws are the beginning of another scenario.
     pub(crate) fn of(seed: u64, random: &mut Random) -> Self {
         let weather = Self::draw(random);
-        if seed % 8 == 7 { Hangs::scenario(weather, random) } else { weather }
+        let mut weather = if seed % 8 == 7 { Hangs::scenario(weather, random) } else { weather };
+        for engine in &mut weather.engines {
+            engine.steps_in_flight = random.between(1, 2) as usize;
+        }
+        weather
     }
 
     fn draw(random: &mut Random) -> Self {
@@ -185,6 +190,7 @@ impl EngineSetUp {
             role,
             pages: random.between(fits, fits + if theme == Theme::Crowd { 6 } else { 20 }) as usize,
             slots: random.between(1, 12) as usize,
+            steps_in_flight: 1,
             config,
             step: random.micros(300, 2000),
             token: random.micros(2, 30),

@@ -44,6 +44,8 @@ pub(crate) enum Event {
     Boundary(ProcessId),
     Layer(ProcessId, u32),
     Stepped(ProcessId),
+    /// A planted bug: a step that counts as done writes its last layer.
+    WriteLate(ProcessId),
     Letter(ProcessId, Letter),
     Link(LinkId, LinkEvent),
     CloseFence(ProcessId, ExportId),
@@ -150,7 +152,7 @@ impl World {
         match event {
             Event::Boundary(process) | Event::Layer(process, _) | Event::Stepped(process) => Some(*process),
             Event::Beat(process) => Some(*process),
-            Event::Letter(process, _) => Some(*process),
+            Event::Letter(process, _) | Event::WriteLate(process) => Some(*process),
             Event::ToEngine(wire) | Event::EngineSeesEnd(wire) => {
                 self.connections.get(wire).map(|connection| connection.process)
             }
@@ -185,6 +187,11 @@ impl World {
             Event::Stepped(id) => {
                 let life = self.process(id).map(Process::stepped);
                 self.after(id, life);
+            }
+            Event::WriteLate(id) => {
+                if let Some(process) = self.process(id) {
+                    process.write_late();
+                }
             }
             Event::Letter(id, letter) => {
                 if let Some(process) = self.process(id) {

@@ -1,16 +1,26 @@
 //! A checker that never fires proves nothing: each planted bug is noticed, by the checker that is there for it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-use baton_sim::{Checker, Mutation, Run};
+use baton_sim::{Checker, Mutation, Run, Violation};
 
 /// Every one of them is seen within a fraction of these.
 const SEEDS: u64 = 2000;
 
+/// Whether engines have one step in flight or two.
 fn is_caught(mutation: Mutation, by: Checker) {
-    let fails = |seed| Run { mutation: Some(mutation), ..Run::of(seed) }.verdict().err();
-    let caught = (0..SEEDS).filter_map(fails).find(|failure| failure.violation.checker == by);
-    let Some(failure) = caught else { panic!("{mutation:?}: {by:?} does not fire within {SEEDS} seeds") };
-    println!("{mutation:?}: seed {}, {}", failure.seed, failure.violation);
+    is_caught_with(mutation, by, "");
+}
+
+fn is_caught_with(mutation: Mutation, by: Checker, message: &str) {
+    for steps_in_flight in [1, 2] {
+        let run = |seed| Run { mutation: Some(mutation), steps_in_flight: Some(steps_in_flight), ..Run::of(seed) };
+        let mut caught = (0..SEEDS).filter_map(|seed| run(seed).verdict().err());
+        let is_it = |violation: &Violation| violation.checker == by && violation.message.contains(message);
+        let Some(failure) = caught.find(|failure| is_it(&failure.violation)) else {
+            panic!("{mutation:?}: {by:?} does not fire within {SEEDS} seeds, {steps_in_flight} steps in flight")
+        };
+        println!("{mutation:?}, {steps_in_flight} in flight: seed {}, {}", failure.seed, failure.violation);
+    }
 }
 
 #[test]
@@ -31,6 +41,11 @@ fn resuming_from_the_wrong_index_is_caught() {
 #[test]
 fn ignoring_an_attempt_number_is_caught() {
     is_caught(Mutation::IgnoreAttempt, Checker::Leak);
+}
+
+#[test]
+fn giving_pages_to_a_receiver_that_a_step_touches_is_caught() {
+    is_caught_with(Mutation::GivePagesInFlight, Checker::Reuse, "in which KV is expected");
 }
 
 #[test]

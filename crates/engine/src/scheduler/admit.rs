@@ -5,7 +5,7 @@ use baton_kv::{PageTable, pages_for};
 
 use super::Scheduler;
 use crate::handoff::Computed;
-use crate::sequence::{Sequence, SequenceId, Stage};
+use crate::sequence::{Run, Sequence, SequenceId, Stage};
 
 /// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
 struct Room {
@@ -33,7 +33,7 @@ impl Scheduler {
             return None;
         }
         if !has_slot && !self.slots.any_free() {
-            if self.running.is_empty() {
+            if self.nothing_runs() {
                 self.reclaim_slot();
             }
             return None;
@@ -52,10 +52,10 @@ impl Scheduler {
             self.ledger.release(pages);
             return None;
         };
-        sequence.stage = Stage::Prefilling { slot, pages, computed };
+        sequence.stage = Stage::Running(Run::new(slot, pages, computed));
         if let Some(request) = self.requests.get_mut(&sequence.request) {
             request.note_cached_tokens(id, cached_tokens);
-            request.progress.admit(self.step_started);
+            request.progress.admit(self.planned_at);
         }
         self.counters.cached_tokens += cached_tokens as u64;
         self.waiting.remove(&id);
@@ -85,7 +85,7 @@ impl Scheduler {
         loop {
             let received = self.is_received(id);
             let room = if received { self.grow_received(id) } else { self.take_room(id) };
-            if room.is_some() || !self.running.is_empty() {
+            if room.is_some() || !self.nothing_runs() {
                 return room;
             }
             // Having lost its own pages it takes them from the cache, or computes them.
@@ -168,15 +168,19 @@ impl Scheduler {
     }
 
     /// Makes room for the newest token of a decoding sequence: from free and cached pages, else from the youngest
-    /// sequences. `false` when it was the youngest itself.
+    /// sequences. `false` when it was the youngest itself, or when steps are in flight: a sequence gives up its pages only
+    /// when no step samples for it, since a sampled token has changed the state of its slot.
     pub(super) fn make_room(&mut self, id: SequenceId) -> bool {
         loop {
-            let Some(Sequence { tokens, stage: Stage::Decoding { pages, .. }, .. }) = self.sequences.get_mut(&id)
-            else {
+            let Some(Sequence { tokens, stage: Stage::Running(run), .. }) = self.sequences.get_mut(&id) else {
                 return false;
             };
-            if self.ledger.grow(pages, tokens.len()).is_ok() {
+            if self.ledger.grow(&mut run.pages, tokens.len() + run.sampling).is_ok() {
                 return true;
+            }
+            if !self.in_flight.is_empty() {
+                self.draining = true;
+                return false;
             }
             self.preempt_youngest();
         }
@@ -188,9 +192,7 @@ impl Scheduler {
         let id = self.running.remove(at);
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         let computed = sequence.computed();
-        if let Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } =
-            std::mem::replace(&mut sequence.stage, Stage::Waiting)
-        {
+        if let Stage::Running(Run { slot, pages, .. }) = std::mem::replace(&mut sequence.stage, Stage::Waiting) {
             sequence.stage = Stage::Preempted { slot };
             self.slots.lose_pages(slot);
             self.ledger.insert(&sequence.tokens[..computed], &pages);

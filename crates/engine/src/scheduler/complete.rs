@@ -7,23 +7,29 @@ use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent,
 
 use super::{Row, Scheduler, SessionEvent};
 use crate::error::EngineError;
-use crate::sequence::{Sequence, SequenceId, Stage};
+use crate::sequence::{Phase, Sequence, SequenceId, Stage};
 
 impl Scheduler {
-    /// Takes the results of the plan that [`schedule`](Self::schedule) returned last.
+    /// Takes the results of the oldest step in flight.
     pub fn complete(
         &mut self,
         now: Duration,
         output: &mut StepOutput,
         events: &mut Vec<SessionEvent>,
     ) -> Result<(), EngineError> {
-        let rows = std::mem::take(&mut self.rows);
-        let result = self.complete_rows(now, &rows, output, events);
-        self.rows = rows;
-        if !self.rows.is_empty() {
+        let Some(mut step) = self.in_flight.pop_front() else {
+            return Err(EngineError::Results("no step is in flight".to_owned()));
+        };
+        self.ledger.step_ended(step.number);
+        let began = step.planned_at.max(self.completed_at);
+        self.completed_at = now;
+        if !step.rows.is_empty() {
             self.counters.steps += 1;
-            self.counters.busy_us += now.saturating_sub(self.step_started).as_micros() as u64;
+            self.counters.busy_us += now.saturating_sub(began).as_micros() as u64;
         }
+        let result = self.complete_rows(now, &step.rows, output, events);
+        step.rows.clear();
+        self.rows = step.rows;
         result
     }
 
@@ -84,15 +90,17 @@ impl Scheduler {
     /// The row's tokens are computed.
     fn advance(&mut self, now: Duration, row: &Row, events: &mut Vec<SessionEvent>) {
         let Some(sequence) = self.sequences.get_mut(&row.sequence) else { return };
-        let Sequence { request: key, tokens, stage, .. } = sequence;
-        let Stage::Prefilling { pages, computed, .. } = stage else { return };
-        let (key, begin) = (*key, *computed);
-        *computed += row.tokens;
-        let (computed, all_computed) = (*computed, *computed == tokens.len());
+        let Sequence { request: key, tokens, stage: Stage::Running(run), .. } = sequence else { return };
+        let (key, begin) = (*key, run.computed);
+        run.computed += row.tokens;
+        if row.phase == Phase::Decoding {
+            return;
+        }
+        let (computed, all_computed) = (run.computed, run.computed == tokens.len());
         self.counters.prefill_tokens += row.tokens as u64;
         // At once, so that requests that arrive while this one runs share its prompt.
         if computed / PAGE_TOKENS > begin / PAGE_TOKENS {
-            self.ledger.insert(&tokens[..computed], pages);
+            self.ledger.insert(&tokens[..computed], &run.pages);
         }
 
         let Some(request) = self.requests.get_mut(&key) else { return };
@@ -128,11 +136,9 @@ impl Scheduler {
     ) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         let Some(request) = self.requests.get(&sequence.request) else { return };
+        let Stage::Running(run) = &mut sequence.stage else { return };
+        run.sampling -= 1;
         sequence.tokens.push(token);
-        sequence.stage = match std::mem::replace(&mut sequence.stage, Stage::Waiting) {
-            Stage::Prefilling { slot, pages, .. } => Stage::Decoding { slot, pages },
-            stage => stage,
-        };
         let finish = request.finish(token, sequence.tokens.len(), self.limits.context_tokens);
         let event = EngineEvent::Token(TokenEvent {
             request: request.asked.id,

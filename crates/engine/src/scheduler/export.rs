@@ -14,7 +14,7 @@ use baton_protocol::{RemoteSend, SessionId};
 use super::{Scheduler, SessionEvent};
 use crate::handoff::{Computed, ExportId, Exported, PageOffer};
 use crate::request::{ActiveRequest, Progress, PromptProgress};
-use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
+use crate::sequence::{RequestKey, Run, Sequence, SequenceId, Stage};
 
 /// What a request for a hand-off has besides its prompt.
 pub(crate) struct Export {
@@ -124,7 +124,7 @@ impl Scheduler {
         let Some(export) = &mut request.export else { return };
         let times = request.progress.times(now);
         *stage = match std::mem::replace(stage, Stage::Waiting) {
-            Stage::Prefilling { slot, pages, .. } => {
+            Stage::Running(Run { slot, pages, .. }) => {
                 self.slots.release(slot);
                 Stage::Delivering { pages }
             }

@@ -11,6 +11,7 @@ use crate::error::EngineError;
 pub(super) struct StepLimits {
     pub(super) step_tokens: usize,
     pub(super) max_running: usize,
+    pub(super) steps_in_flight: usize,
     pub(super) max_waiting: usize,
     vocab_size: usize,
     pages_total: usize,
@@ -26,6 +27,7 @@ impl StepLimits {
         let limits = Self {
             step_tokens,
             max_running: config.max_running.min(spec.max_slots).min(step_tokens),
+            steps_in_flight: spec.steps_in_flight.max(1),
             max_waiting: config.max_waiting,
             vocab_size: spec.vocab_size,
             pages_total: spec.pages_total,

@@ -13,25 +13,27 @@ mod receive;
 mod report;
 mod slots;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use baton_backend::{BackendSpec, SlotId, StepPlan};
 use baton_core::{EngineCounters, EngineEvent, ReservationId};
-use baton_kv::{Discrepancy, PageLedger};
+use baton_kv::{Discrepancy, PageLedger, StepNumber};
 use baton_protocol::SessionId;
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::handoff::{HandOff, PageOffer};
 use crate::request::ActiveRequest;
-use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
+use crate::sequence::{Phase, RequestKey, Run, Sequence, SequenceId, Stage};
 pub(crate) use export::Export;
 use limits::StepLimits;
 use receive::Reserved;
 use slots::Slots;
 
-/// Commands are applied between [`complete`](Self::complete) and the next [`schedule`](Self::schedule), never in between.
+/// As many steps may be in flight as the backend takes: [`schedule`](Self::schedule) plans one more, with "the token that a
+/// step in flight will sample" where it is not known yet, and [`complete`](Self::complete) takes the results of the oldest.
+/// Commands may be applied between any two of these calls.
 pub struct Scheduler {
     limits: StepLimits,
     ledger: PageLedger,
@@ -56,15 +58,31 @@ pub struct Scheduler {
     rows: Vec<Row>,
     /// Pages that become final with the plan.
     offers: Vec<PageOffer>,
-    step_started: Duration,
+    /// Planned and not completed, oldest first.
+    in_flight: VecDeque<StepInFlight>,
+    last_planned: StepNumber,
+    /// A sequence has to give its pages up, but only when no step is in flight.
+    draining: bool,
+    /// When the last plan was made.
+    planned_at: Duration,
+    /// When the last step was completed.
+    completed_at: Duration,
     counters: EngineCounters,
     reports: u64,
 }
 
+struct StepInFlight {
+    number: StepNumber,
+    planned_at: Duration,
+    rows: Vec<Row>,
+}
+
+/// What a step does for a sequence. One that has ended meanwhile wants nothing of it any more.
 struct Row {
     sequence: SequenceId,
     slot: SlotId,
     tokens: usize,
+    phase: Phase,
     samples: bool,
 }
 
@@ -95,7 +113,11 @@ impl Scheduler {
             plan: StepPlan::default(),
             rows: Vec::new(),
             offers: Vec::new(),
-            step_started: Duration::ZERO,
+            in_flight: VecDeque::new(),
+            last_planned: StepNumber::default(),
+            draining: false,
+            planned_at: Duration::ZERO,
+            completed_at: Duration::ZERO,
             counters: EngineCounters::default(),
             reports: 0,
         })
@@ -110,15 +132,26 @@ impl Scheduler {
         !self.requests.is_empty()
     }
 
-    /// Nothing to compute and nothing to tell the backend.
+    /// Nothing to compute, nothing under way and nothing to tell the backend.
     pub fn is_idle(&self) -> bool {
-        !self.has_requests() && !self.slots.any_released()
+        !self.has_requests() && self.in_flight.is_empty() && !self.slots.any_released()
     }
 
-    /// For when there was nothing to schedule: sequences may wait only for what other engines hold up.
+    pub fn steps_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// No sequence holds pages, and none has left any to a step in flight.
+    fn nothing_runs(&self) -> bool {
+        self.running.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// For when there was nothing to schedule: sequences may wait only for steps, and for what other engines hold up.
     pub fn check_not_stuck(&self) -> Result<(), EngineError> {
         let held_up = |stage: &Stage| matches!(stage, Stage::Landing { .. } | Stage::Delivering { .. });
-        let held_up = !self.reservations.is_empty() || self.sequences.values().any(|s| held_up(&s.stage));
+        let held_up = !self.in_flight.is_empty()
+            || !self.reservations.is_empty()
+            || self.sequences.values().any(|s| held_up(&s.stage));
         if self.sequences.is_empty() || held_up {
             return Ok(());
         }
@@ -145,7 +178,7 @@ impl Scheduler {
             }
             Stage::Received { pages, .. } => return self.ledger.abandon(pages, keep(computed)),
             Stage::Preempted { slot } => (Some(slot), None),
-            Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages } => (Some(slot), Some(pages)),
+            Stage::Running(Run { slot, pages, .. }) => (Some(slot), Some(pages)),
             Stage::Delivering { pages } => (None, Some(pages)),
         };
         if let Some(slot) = slot {

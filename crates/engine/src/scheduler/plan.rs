@@ -3,23 +3,30 @@
 use std::time::Duration;
 
 use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
+use baton_kv::StepNumber;
 
-use super::{Row, Scheduler};
+use super::{Row, Scheduler, StepInFlight};
 use crate::handoff::Computed;
-use crate::sequence::{SequenceId, Stage};
+use crate::sequence::{Phase, Sequence, SequenceId, Stage};
 
 impl Scheduler {
-    /// The next step; `None` when there is nothing to do. A step may also only release slots.
+    /// The next step; `None` when there is nothing to do, or nothing before the oldest step in flight is completed. A step
+    /// may also only release slots.
     pub fn schedule(&mut self, now: Duration) -> Option<&StepPlan> {
-        self.step_started = now;
-        self.rows.clear();
+        self.draining &= !self.in_flight.is_empty();
+        if self.draining || self.in_flight.len() >= self.limits.steps_in_flight {
+            return None;
+        }
+        self.planned_at = now;
         self.offers.clear();
         clear(&mut self.plan);
 
         self.plan_decoding();
         self.plan_prefilling();
-        self.plan_admissions();
-        let starving = self.running.is_empty() && !self.waiting.is_empty();
+        if !self.draining {
+            self.plan_admissions();
+        }
+        let starving = self.nothing_runs() && !self.waiting.is_empty();
         self.starving = starving.then(|| self.starving.unwrap_or(now));
         self.slots.announce(&mut self.plan);
         if !self.plan.segments.is_empty() {
@@ -27,8 +34,18 @@ impl Scheduler {
             self.computing_steps += 1;
         }
 
-        let empty = self.plan.segments.is_empty() && self.plan.admitted.is_empty() && self.plan.released.is_empty();
-        (!empty).then_some(&self.plan)
+        if self.plan.segments.is_empty() && self.plan.admitted.is_empty() && self.plan.released.is_empty() {
+            return None;
+        }
+        self.last_planned = self.next_step();
+        let rows = std::mem::take(&mut self.rows);
+        self.in_flight.push_back(StepInFlight { number: self.last_planned, planned_at: now, rows });
+        Some(&self.plan)
+    }
+
+    /// The one that is being planned.
+    fn next_step(&self) -> StepNumber {
+        StepNumber(self.last_planned.0 + 1)
     }
 
     fn budget_left(&self) -> usize {
@@ -39,8 +56,7 @@ impl Scheduler {
     fn plan_decoding(&mut self) {
         let mut at = 0;
         while let Some(&id) = self.running.get(at) {
-            let decoding = self.sequences.get(&id).is_some_and(|s| matches!(s.stage, Stage::Decoding { .. }));
-            if decoding && self.make_room(id) {
+            if self.is_in(id, Phase::Decoding) && self.wants_another(id) && self.make_room(id) {
                 self.plan_row(id);
             }
             at += 1;
@@ -50,8 +66,7 @@ impl Scheduler {
     fn plan_prefilling(&mut self) {
         for at in 0..self.running.len() {
             let id = self.running[at];
-            let prefilling = self.sequences.get(&id).is_some_and(|s| matches!(s.stage, Stage::Prefilling { .. }));
-            if prefilling {
+            if self.is_in(id, Phase::Prefilling) {
                 self.plan_row(id);
             }
         }
@@ -65,29 +80,57 @@ impl Scheduler {
         }
     }
 
+    fn is_in(&self, id: SequenceId, phase: Phase) -> bool {
+        self.sequences.get(&id).is_some_and(|sequence| sequence.is_in(phase))
+    }
+
+    /// Whether a token may follow those that steps in flight sample. One that turns out to be a stop token makes what was
+    /// planned behind it void.
+    fn wants_another(&self, id: SequenceId) -> bool {
+        let Some(Sequence { request, tokens, stage: Stage::Running(run), .. }) = self.sequences.get(&id) else {
+            return false;
+        };
+        let most = self.requests.get(request).map_or(0, |request| request.most_tokens(self.limits.context_tokens));
+        tokens.len() + run.sampling < most
+    }
+
     /// As many of a sequence's tokens as the step still has room for.
     fn plan_row(&mut self, id: SequenceId) {
-        let Some(sequence) = self.sequences.get(&id) else { return };
-        let (Stage::Prefilling { slot, pages, .. } | Stage::Decoding { slot, pages }) = &sequence.stage else { return };
-        let Some(request) = self.requests.get(&sequence.request) else { return };
-        let first_position = sequence.computed();
-        let end = sequence.tokens.len().min(first_position + self.budget_left());
-        if end == first_position {
+        let (step, budget) = (self.next_step(), self.budget_left());
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let Sequence { tokens, stage: Stage::Running(run), request, .. } = sequence else { return };
+        let Some(request) = self.requests.get(request) else { return };
+        let (begin, total) = (run.scheduled, tokens.len() + run.sampling);
+        let end = total.min(begin + budget);
+        if end == begin {
             return;
         }
 
         let prompt_end = request.asked.prompt.len() - 1;
         let output = SegmentOutput {
-            sample: end == sequence.tokens.len() && request.generates,
-            prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| first_position < prompt_end),
+            sample: end == total && request.generates,
+            prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end),
         };
         let plan = &mut self.plan;
-        self.slots.give_pages(*slot, pages.pages(), plan);
-        let tokens_begin = plan.tokens.len();
-        plan.tokens.extend(sequence.tokens[first_position..end].iter().map(|&token| InputToken::Known(token)));
-        plan.segments.push(Segment { slot: *slot, tokens: tokens_begin..plan.tokens.len(), first_position, output });
-        self.rows.push(Row { sequence: id, slot: *slot, tokens: end - first_position, samples: output.sample });
-        let offer = self.offer_of(id, first_position..end, Computed::InStep(self.computing_steps));
+        self.slots.give_pages(run.slot, run.pages.pages(), plan);
+        let first_input = plan.tokens.len();
+        let input = |at: usize| tokens.get(at).map_or(InputToken::LastSampled, |&token| InputToken::Known(token));
+        plan.tokens.extend((begin..end).map(input));
+        plan.segments.push(Segment {
+            slot: run.slot,
+            tokens: first_input..plan.tokens.len(),
+            first_position: begin,
+            output,
+        });
+        let (tokens, phase) = (end - begin, run.phase);
+        self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples: output.sample });
+        run.scheduled = end;
+        run.pages.touched_by(step);
+        if output.sample {
+            run.sampling += 1;
+            run.phase = Phase::Decoding;
+        }
+        let offer = self.offer_of(id, begin..end, Computed::InStep(self.computing_steps));
         self.offers.extend(offer.filter(|offer| offer.last || !offer.pages.is_empty()));
     }
 }

@@ -6,7 +6,7 @@ use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS, SessionLoad};
 use baton_protocol::SessionId;
 
 use super::Scheduler;
-use crate::sequence::{Sequence, Stage};
+use crate::sequence::{Phase, Run, Sequence, Stage};
 
 impl Scheduler {
     /// Each report has a larger number than the one before. No session has a share in it yet.
@@ -58,7 +58,7 @@ impl Scheduler {
 
 fn pending_tokens(sequence: &Sequence) -> u64 {
     let tokens = match sequence.stage {
-        Stage::Decoding { .. } => 0,
+        Stage::Running(Run { phase: Phase::Decoding, .. }) => 0,
         // All but the last, incomplete page of the prompt will be shared.
         Stage::AwaitingPrompt => sequence.tokens.len() % PAGE_TOKENS,
         // Those behind what is on its way.

@@ -5,7 +5,7 @@
 pub(crate) mod fabric;
 pub(crate) mod stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use baton_backend::{
@@ -13,7 +13,7 @@ use baton_backend::{
     SlotId, SlotPages, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{
-    Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, PageId, RequestId, SamplingParams,
+    Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, RequestId, SamplingParams, ServeError,
     TokenId, TokenLogprobs,
 };
 use baton_fabric::LayerCounter;
@@ -28,7 +28,10 @@ pub(crate) struct FakeModel {
     slots: BTreeMap<SlotId, Slot>,
     pages: SlotPages,
     steps: u64,
-    output: StepOutput,
+    /// Submitted, not collected.
+    plans: VecDeque<StepPlan>,
+    /// Tokens that were sampled, whether or not somebody wanted them.
+    pub(crate) samples: u64,
     layers_done: LayerCounter,
     /// Fails as soon as this many sequences are there.
     pub(crate) fail_at_slots: Option<usize>,
@@ -42,6 +45,8 @@ pub(crate) const LAYERS: u32 = 2;
 struct Slot {
     sampler: Arc<SamplerSpec>,
     tokens: Vec<TokenId>,
+    /// Its logits were not finite: what was planned behind that is void.
+    has_failed: bool,
 }
 
 pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usize) -> BackendSpec {
@@ -69,7 +74,8 @@ impl FakeModel {
             slots: BTreeMap::new(),
             pages,
             steps: 0,
-            output: StepOutput::default(),
+            plans: VecDeque::new(),
+            samples: 0,
             layers_done: LayerCounter::default(),
             fail_at_slots: None,
         }
@@ -83,17 +89,12 @@ impl FakeModel {
         self.slots.len()
     }
 
-    /// The pages of a slot's positions `[0, end)`, as of the last plan.
-    pub(crate) fn pages_of(&self, slot: SlotId, end: usize) -> &[PageId] {
-        self.pages.up_to(slot, end).unwrap()
-    }
-
     /// Runs a plan, holding it to its contract.
     pub(crate) fn run(&mut self, plan: &StepPlan) -> StepOutput {
         assert!(plan.tokens.len() <= self.spec.max_step_tokens);
         for (slot, sampler) in &plan.admitted {
             let tokens = [&*sampler.prompt, &sampler.outputs].concat();
-            let replaced = self.slots.insert(*slot, Slot { sampler: Arc::clone(sampler), tokens });
+            let replaced = self.slots.insert(*slot, Slot { sampler: Arc::clone(sampler), tokens, has_failed: false });
             assert!(replaced.is_none(), "{slot:?} admitted twice");
         }
         assert!(self.slots.len() <= self.spec.max_slots);
@@ -115,6 +116,10 @@ impl FakeModel {
         let end = segment.first_position + segment.tokens.len();
         let pages = self.pages.up_to(segment.slot, end).unwrap();
         assert!(!segment.tokens.is_empty());
+        if slot.has_failed {
+            output.failed.push((segment.slot, ServeError::engine("not finite, a step before")));
+            return;
+        }
 
         let mut memory = self.kv.lock().unwrap();
         let mut hash = 0;
@@ -129,7 +134,13 @@ impl FakeModel {
                 assert_eq!(*kv, expected, "KV of position {position} of {:?} is another sequence's", segment.slot);
             } else {
                 let input = plan.tokens[segment.tokens.start + position - segment.first_position];
-                assert_eq!(input, InputToken::Known(token), "input at {position} of {:?}", segment.slot);
+                let newest = position + 1 == slot.tokens.len() && position >= slot.sampler.prompt.len();
+                let expected_input = if newest && input == InputToken::LastSampled {
+                    InputToken::LastSampled
+                } else {
+                    InputToken::Known(token)
+                };
+                assert_eq!(input, expected_input, "input at {position} of {:?}", segment.slot);
                 *kv = expected;
                 if segment.output.prompt_logprobs.is_some() && position + 1 < slot.sampler.prompt.len() {
                     let logprobs = prompt_logprobs(hash, slot.tokens[position + 1]);
@@ -142,6 +153,8 @@ impl FakeModel {
             let outputs = slot.tokens.len() - slot.sampler.prompt.len();
             let token = sample(hash, slot.sampler.params.seed, slot.sampler.choice, outputs);
             slot.tokens.extend(token);
+            slot.has_failed = token.is_none();
+            self.samples += 1;
             output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs: None });
         }
     }
@@ -154,16 +167,19 @@ impl Backend for FakeModel {
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
         self.steps += 1;
-        self.output = self.run(plan);
-        if self.fail_at_slots.is_some_and(|slots| slots <= self.slots.len()) {
-            return Err(BackendError::Device("unplugged".to_owned()));
-        }
+        self.plans.push_back(plan.clone());
+        assert!(self.plans.len() <= self.spec.steps_in_flight);
         Ok(Ticket::new(self.steps))
     }
 
+    /// A step is run when somebody waits for it: all that was said before it was, was said while it was in flight.
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
-        assert_eq!(ticket, Ticket::new(self.steps));
-        *output = std::mem::take(&mut self.output);
+        assert_eq!(ticket, Ticket::new(self.steps + 1 - self.plans.len() as u64));
+        let plan = self.plans.pop_front().unwrap();
+        *output = self.run(&plan);
+        if self.fail_at_slots.is_some_and(|slots| slots <= self.slots.len()) {
+            return Err(BackendError::Device("unplugged".to_owned()));
+        }
         Ok(())
     }
 

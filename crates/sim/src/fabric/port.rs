@@ -66,6 +66,7 @@ impl HandOff for Port {
         let (process, end) = (self.process, prompt.len());
         state.journal.note(Happening::Expected { process, reservation: id, begin, end });
         if let Some(node) = state.nodes.get_mut(&self.process) {
+            node.memory.expect(pages, true);
             node.expected.insert(key, expected);
         }
         let room = TokenRange::new(begin as u32, end as u32).unwrap_or_default();
@@ -194,6 +195,7 @@ impl State {
         let Some(node) = self.nodes.get_mut(&process) else { return 0 };
         let Some(key) = node.expected.keys().find(|key| key.reservation == id).copied() else { return 0 };
         let Some(expected) = node.expected.remove(&key) else { return 0 };
+        node.memory.expect(&expected.pages, false);
         let verified = expected.verified_tokens();
         let holds = |layer| node.memory.holds(layer, &expected.prompt, expected.begin, verified, &expected.pages);
         if node.alive && !(0..LAYERS).all(holds) {
