@@ -9,7 +9,6 @@
 
 mod audit;
 mod auth;
-mod base64;
 mod call;
 mod door;
 mod metadata;

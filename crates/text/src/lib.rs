@@ -14,7 +14,6 @@ mod recipe;
 mod reference;
 mod special;
 mod stop;
-mod strftime;
 mod template;
 mod tokenizer;
 mod tokenizer_json;

@@ -2,10 +2,12 @@
 
 use std::time::SystemTime;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use minijinja::{Environment, Error, ErrorKind, Value, context, syntax::SyntaxConfig, value::Serde};
 use serde::Serialize;
 
-use crate::{TextError, TokenizerConfig, strftime::strftime};
+use crate::{TextError, TokenizerConfig};
 
 const NAME: &str = "chat";
 
@@ -27,7 +29,7 @@ pub struct Conversation<'a> {
     pub messages: &'a [Message],
     /// Open the assistant's turn, so that the model answers instead of continuing the last message.
     pub add_generation_prompt: bool,
-    /// Some templates tell the model the date.
+    /// Some templates tell the model the date, which is that of UTC.
     pub now: SystemTime,
 }
 
@@ -57,7 +59,8 @@ impl ChatTemplate {
     }
 
     pub fn render(&self, conversation: &Conversation<'_>) -> Result<String, TextError> {
-        let now = conversation.now;
+        // Fails only after the year 9999.
+        let now = Timestamp::try_from(conversation.now).unwrap_or_default().to_zoned(TimeZone::UTC);
         let variables = context! {
             messages => Value::from(Serde(conversation.messages)),
             add_generation_prompt => conversation.add_generation_prompt,
@@ -65,7 +68,7 @@ impl ChatTemplate {
             eos_token => self.eos_token.as_str(),
             tools => (),
             documents => (),
-            strftime_now => Value::from_function(move |format: &str| strftime(now, format)),
+            strftime_now => Value::from_function(move |format: &str| now.strftime(format).to_string()),
         };
         self.environment.get_template(NAME).and_then(|template| template.render(variables)).map_err(refusal)
     }
@@ -204,6 +207,23 @@ mod tests {
             ("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(messages[1].content) }}", "<Hi>"),
         ] {
             assert_eq!(render(source).unwrap(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_strftime_in_utc() {
+        for (seconds, format, expected) in [
+            (0, "%Y-%m-%d %H:%M:%S %a", "1970-01-01 00:00:00 Thu"),
+            (951_782_399, "%d %b %Y, %A, %I:%M %p", "28 Feb 2000, Monday, 11:59 PM"),
+            (951_782_400, "%F %j", "2000-02-29 060"),
+            (1_735_689_599, "%-d %B %y %T %Z %z", "31 December 24 23:59:59 UTC +0000"),
+            (1_772_323_200, "%-m/%-d %-I%p %h 100%%", "3/1 12AM Mar 100%"),
+            (0, "%! %", "%! %"),
+        ] {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            let conversation = Conversation { messages: &[], add_generation_prompt: false, now };
+            let template = template(&format!("{{{{ strftime_now('{format}') }}}}"));
+            assert_eq!(template.render(&conversation).unwrap(), expected, "{format}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! `kv_append_metadata`: what a receiving engine tells a sending one, through a router that need not understand it.
 
 use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use baton_core::{PAGE_TOKENS, TokenRange};
 use baton_protocol::{Destination, Sent};
 use serde::{Deserialize, Serialize};
 
-use super::base64;
 use crate::error::ApiError;
 
 /// So that something else is not taken for another version of it.
@@ -33,12 +34,12 @@ impl Metadata {
         let bytes = postcard::to_extend(self, MAGIC.to_vec()).map_err(|error| {
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the metadata could not be written: {error}"))
         })?;
-        Ok(base64::encode(&bytes))
+        Ok(BASE64.encode(&bytes))
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, ApiError> {
         let wrong = || ApiError::invalid("kv_addr_info", "kv_addr_info is not a kv_append_metadata of prep_recv");
-        let bytes = base64::decode(text).ok_or_else(wrong)?;
+        let bytes = BASE64.decode(text).map_err(|_| wrong())?;
         let fields = bytes.strip_prefix(&MAGIC).ok_or_else(wrong)?;
         let (version, _) = postcard::take_from_bytes::<u32>(fields).map_err(|_| wrong())?;
         if version != VERSION {
