@@ -35,6 +35,7 @@ def metadata() -> list[bytes]:
     special = {token["id"] for token in tokenizer["added_tokens"]}
     types = [3 if id in special else 1 for _, id in vocabulary]
     template = json.loads((MODEL / "tokenizer_config.json").read_text())["chat_template"]
+    sampling = json.loads((MODEL / "generation_config.json").read_text())
     number = lambda key, value: pair(f"llama.{key}", U32, struct.pack("<I", value))
     return [
         pair("general.architecture", STRING, text("llama")),
@@ -47,6 +48,8 @@ def metadata() -> list[bytes]:
         number("rope.dimension_count", config["head_dim"]),
         pair("llama.attention.layer_norm_rms_epsilon", F32, struct.pack("<f", config["rms_norm_eps"])),
         pair("llama.rope.freq_base", F32, struct.pack("<f", config["rope_theta"])),
+        pair("general.sampling.temp", F32, struct.pack("<f", sampling["temperature"])),
+        pair("general.sampling.top_p", F32, struct.pack("<f", sampling["top_p"])),
         pair("tokenizer.ggml.model", STRING, text("gpt2")),
         pair("tokenizer.ggml.pre", STRING, text("smollm")),
         texts("tokenizer.ggml.tokens", [token for token, _ in vocabulary]),

@@ -29,12 +29,19 @@ def test_it_has_the_name_of_its_file(converted):
     assert [model["id"] for model in models["data"]] == ["storyteller"]
 
 
+def test_sampling_defaults_are_in_the_file(converted, baton):
+    ours, theirs = (server.call("/v1/models")[1]["data"][0]["default_sampling"] for server in (converted, baton))
+    # How long a chat's answer may be is not in it.
+    assert ours == theirs | {"max_new_tokens": None}
+    assert (ours["temperature"], ours["source"]) == (0.7, "model")
+
+
 def test_tokens_are_the_same(converted, baton):
     for prompt in [*PROMPTS, "naïve café — 東京 🙂\n\n  tabs\tand 1234.5"]:
         assert converted.tokens(prompt) == baton.tokens(prompt)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "top_p": 0.95, "seed": 7}])
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "top_p": 0.8, "seed": 7}, {"seed": 8}])
 def test_answers_are_the_same_to_the_byte(converted, baton, sampling):
     for prompt in PROMPTS:
         body = {"prompt": prompt, "max_tokens": 48, "logprobs": 3, **sampling}

@@ -2,6 +2,7 @@
 
 use baton_core::TokenId;
 use baton_text::{ChatTemplate, Tokenizer};
+use serde::Serialize;
 
 pub struct ModelCard {
     /// The name clients ask for.
@@ -20,8 +21,8 @@ pub struct ModelCard {
     pub vocab_size: u32,
 }
 
-/// For fields that a client leaves out: what the model's generation_config.json says.
-#[derive(Clone, Debug, PartialEq)]
+/// For fields that a client leaves out. `/v1/models` shows them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SamplingDefaults {
     pub temperature: f32,
     pub top_p: f32,
@@ -30,10 +31,20 @@ pub struct SamplingDefaults {
     pub repetition_penalty: f32,
     /// Of chat answers; `None` allows the rest of the context.
     pub max_new_tokens: Option<u32>,
+    /// Who decided: the `model`'s files, its `makers`, `llama.cpp`, or nobody (`neutral`).
+    pub source: &'static str,
 }
 
 impl Default for SamplingDefaults {
     fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, top_k: None, min_p: 0.0, repetition_penalty: 1.0, max_new_tokens: None }
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: None,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            max_new_tokens: None,
+            source: "neutral",
+        }
     }
 }

@@ -9,6 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 
+use crate::card::SamplingDefaults;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::params::unknown_model;
@@ -22,6 +23,8 @@ pub(crate) struct ModelObject {
     max_model_len: u32,
     /// Prompts may hold ids below it.
     vocab_size: u32,
+    /// For what a request leaves out.
+    default_sampling: SamplingDefaults,
 }
 
 #[derive(Serialize)]
@@ -39,6 +42,7 @@ fn model_object(gateway: &Gateway) -> ModelObject {
         owned_by: "baton",
         max_model_len: gateway.card.max_context_tokens,
         vocab_size: gateway.card.vocab_size,
+        default_sampling: gateway.card.defaults.clone(),
     }
 }
 

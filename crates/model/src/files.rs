@@ -8,9 +8,11 @@ use baton_core::GgufVocabulary;
 
 use self::directory::{Directory, Home};
 use crate::architecture::{self, Architecture};
+use crate::generation::{GenerationConfig, Sampling, SamplingSource};
 use crate::gguf::GgufFile;
+use crate::recommended::recommended;
 use crate::source::{ModelSource, Place};
-use crate::{DecoderSpec, GenerationConfig, ModelError};
+use crate::{DecoderSpec, ModelError};
 
 #[derive(Debug)]
 pub struct ModelFiles {
@@ -78,11 +80,22 @@ impl ModelFiles {
         }
     }
 
+    /// What the files say about sampling goes first, then what the makers of a known model say elsewhere.
     pub fn generation(&self) -> Result<GenerationConfig, ModelError> {
-        match &self.format {
-            Format::HuggingFace(directory) => directory.generation(),
-            Format::Gguf(file) => file.generation(),
+        let (stated, mut names, unknown) = match &self.format {
+            Format::HuggingFace(directory) => {
+                let names = directory.origin().into_iter().collect();
+                (directory.generation()?, names, (Sampling::NEUTRAL, SamplingSource::Neutral))
+            }
+            Format::Gguf(file) => (file.generation()?, file.names()?, (Sampling::LLAMA_CPP, SamplingSource::LlamaCpp)),
+        };
+        if stated.source == SamplingSource::Model {
+            return Ok(stated);
         }
+        names.push(&self.name);
+        let known = names.into_iter().find_map(recommended);
+        let (sampling, source) = known.map_or(unknown, |sampling| (sampling, SamplingSource::Makers));
+        Ok(GenerationConfig { sampling, source, ..stated })
     }
 
     pub fn tokenizer(&self) -> Result<TokenizerFiles<'_>, ModelError> {

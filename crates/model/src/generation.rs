@@ -1,4 +1,4 @@
-//! What a model's makers recommend for sampling: the defaults of requests that leave a field out.
+//! How a model is sampled when a request does not say, and which tokens end a text.
 
 use baton_core::TokenId;
 use serde_json::Value;
@@ -7,15 +7,92 @@ use crate::{Config, ModelError};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationConfig {
+    pub sampling: Sampling,
+    pub source: SamplingSource,
+    pub max_new_tokens: Option<u32>,
+    /// Ascending, each once.
+    pub eos_token_ids: Vec<TokenId>,
+}
+
+/// The defaults of requests that leave a field out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
     /// 0 when the model's makers turn sampling off.
     pub temperature: f32,
     pub top_p: f32,
     pub top_k: Option<u32>,
     pub min_p: f32,
     pub repetition_penalty: f32,
-    pub max_new_tokens: Option<u32>,
-    /// Ascending, each once.
-    pub eos_token_ids: Vec<TokenId>,
+}
+
+/// Who decided about [`Sampling`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingSource {
+    /// The model's files: generation_config.json, or `general.sampling.*` of a GGUF file.
+    Model,
+    /// Its makers, elsewhere: see `recommended.rs`.
+    Makers,
+    /// Nobody; as llama.cpp does with a GGUF file then.
+    LlamaCpp,
+    /// Nobody.
+    Neutral,
+}
+
+impl SamplingSource {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Makers => "makers",
+            Self::LlamaCpp => "llama.cpp",
+            Self::Neutral => "neutral",
+        }
+    }
+}
+
+impl Sampling {
+    /// Draws from the distribution as the model gives it.
+    pub const NEUTRAL: Self = Self { temperature: 1.0, top_p: 1.0, top_k: None, min_p: 0.0, repetition_penalty: 1.0 };
+
+    /// Of `common_params_sampling` in llama.cpp's common/common.h.
+    pub const LLAMA_CPP: Self =
+        Self { temperature: 0.8, top_p: 0.95, top_k: Some(40), min_p: 0.05, repetition_penalty: 1.0 };
+}
+
+/// What a file says about sampling, of which it may leave out anything.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Stated {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    /// 0: all tokens.
+    pub(crate) top_k: Option<u32>,
+    pub(crate) min_p: Option<f64>,
+    pub(crate) repetition_penalty: Option<f64>,
+}
+
+impl Stated {
+    /// Of generation_config.json.
+    fn read(fields: &Config) -> Result<Self, ModelError> {
+        let temperature = fields.number("temperature", "a number of at least 0", |number| number >= 0.0)?;
+        Ok(Self {
+            temperature: if fields.flag("do_sample", true)? { temperature } else { Some(0.0) },
+            top_p: fields.number("top_p", "a number in (0, 1]", |number| number > 0.0 && number <= 1.0)?,
+            top_k: top_k(fields)?,
+            min_p: fields.number("min_p", "a number in [0, 1]", |number| (0.0..=1.0).contains(&number))?,
+            repetition_penalty: fields.positive("repetition_penalty")?,
+        })
+    }
+
+    /// What is left out is neutral; `None` where all of it is left out.
+    fn sampling(&self) -> Option<Sampling> {
+        let number = |stated: Option<f64>, neutral: f32| stated.map_or(neutral, |number| number as f32);
+        (*self != Self::default()).then(|| Sampling {
+            temperature: number(self.temperature, Sampling::NEUTRAL.temperature),
+            top_p: number(self.top_p, Sampling::NEUTRAL.top_p),
+            top_k: self.top_k.filter(|count| *count > 0),
+            min_p: number(self.min_p, Sampling::NEUTRAL.min_p),
+            repetition_penalty: number(self.repetition_penalty, Sampling::NEUTRAL.repetition_penalty),
+        })
+    }
 }
 
 impl GenerationConfig {
@@ -25,46 +102,24 @@ impl GenerationConfig {
             Some(generation) if generation.get("eos_token_id").is_some() => eos_token_ids(generation)?,
             _ => eos_token_ids(config)?,
         };
-        let unset = Self::neutral(eos_token_ids);
-        let Some(fields) = generation else { return Ok(unset) };
-
-        let temperature = fields.number("temperature", "a number of at least 0", |number| number >= 0.0)?;
-        let top_p = fields.number("top_p", "a number in (0, 1]", |number| number > 0.0 && number <= 1.0)?;
-        let min_p = fields.number("min_p", "a number in [0, 1]", |number| (0.0..=1.0).contains(&number))?;
-        Ok(Self {
-            temperature: match (fields.flag("do_sample", true)?, temperature) {
-                (false, _) => 0.0,
-                (true, temperature) => temperature.map_or(unset.temperature, |number| number as f32),
-            },
-            top_p: top_p.map_or(unset.top_p, |number| number as f32),
-            top_k: top_k(fields)?,
-            min_p: min_p.map_or(unset.min_p, |number| number as f32),
-            repetition_penalty: fields
-                .positive("repetition_penalty")?
-                .map_or(unset.repetition_penalty, |number| number as f32),
-            max_new_tokens: fields.size("max_new_tokens")?.map(|tokens| tokens as u32),
-            eos_token_ids: unset.eos_token_ids,
-        })
+        let Some(fields) = generation else { return Ok(Self::new(&Stated::default(), None, eos_token_ids)) };
+        let max_new_tokens = fields.size("max_new_tokens")?.map(|tokens| tokens as u32);
+        Ok(Self::new(&Stated::read(fields)?, max_new_tokens, eos_token_ids))
     }
 
-    /// Draws from the distribution as the model gives it.
-    pub(crate) fn neutral(eos_token_ids: Vec<TokenId>) -> Self {
-        Self {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: None,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            max_new_tokens: None,
-            eos_token_ids,
-        }
+    pub(crate) fn new(stated: &Stated, max_new_tokens: Option<u32>, eos_token_ids: Vec<TokenId>) -> Self {
+        let (sampling, source) = match stated.sampling() {
+            Some(sampling) => (sampling, SamplingSource::Model),
+            None => (Sampling::NEUTRAL, SamplingSource::Neutral),
+        };
+        Self { sampling, source, max_new_tokens, eos_token_ids }
     }
 }
 
 /// transformers writes 0 for "all".
 fn top_k(fields: &Config) -> Result<Option<u32>, ModelError> {
     match fields.get("top_k") {
-        Some(Value::Number(number)) if number.as_u64() == Some(0) => Ok(None),
+        Some(Value::Number(number)) if number.as_u64() == Some(0) => Ok(Some(0)),
         _ => Ok(fields.size("top_k")?.map(|count| count as u32)),
     }
 }
@@ -109,7 +164,22 @@ mod tests {
             (Some(r#"{"temperature": 0}"#), 0.0),
         ];
         for (json, temperature) in table {
-            assert_eq!(read("{}", json).unwrap().temperature, temperature, "{json:?}");
+            assert_eq!(read("{}", json).unwrap().sampling.temperature, temperature, "{json:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_said_about_sampling_counts_as_the_models() {
+        for (json, source) in [
+            (None, SamplingSource::Neutral),
+            (Some("{}"), SamplingSource::Neutral),
+            (Some(r#"{"do_sample": true, "max_new_tokens": 9, "top_p": null}"#), SamplingSource::Neutral),
+            (Some(r#"{"do_sample": false}"#), SamplingSource::Model),
+            (Some(r#"{"temperature": 1.0}"#), SamplingSource::Model),
+            (Some(r#"{"top_k": 0}"#), SamplingSource::Model),
+            (Some(r#"{"repetition_penalty": 1.1}"#), SamplingSource::Model),
+        ] {
+            assert_eq!(read("{}", json).unwrap().source, source, "{json:?}");
         }
     }
 
@@ -135,16 +205,19 @@ mod tests {
         assert_eq!(
             read_config,
             GenerationConfig {
-                temperature: 1.0,
-                top_p: 0.8,
-                top_k: Some(20),
-                min_p: 0.1,
-                repetition_penalty: 1.05,
+                sampling: Sampling {
+                    temperature: 1.0,
+                    top_p: 0.8,
+                    top_k: Some(20),
+                    min_p: 0.1,
+                    repetition_penalty: 1.05,
+                },
+                source: SamplingSource::Model,
                 max_new_tokens: Some(64),
                 eos_token_ids: vec![],
             }
         );
-        assert_eq!(read("{}", Some(r#"{"top_k": 0}"#)).unwrap().top_k, None);
+        assert_eq!(read("{}", Some(r#"{"top_k": 0}"#)).unwrap().sampling.top_k, None);
     }
 
     #[test]

@@ -12,6 +12,9 @@ async fn models() {
     assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!(MODEL)));
     assert_eq!(server.get(&format!("/v1/models/{MODEL}")).await.json(), list["data"][0]);
     assert_eq!(list["data"][0]["object"], "model");
+    let sampling = json!({"temperature": 0.7, "top_p": 0.95, "top_k": null, "min_p": 0.0, "repetition_penalty": 1.0,
+        "max_new_tokens": 256, "source": "neutral"});
+    assert_eq!(list["data"][0]["default_sampling"], sampling);
 }
 
 #[tokio::test]

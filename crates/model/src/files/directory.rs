@@ -49,6 +49,11 @@ impl Directory {
         GenerationConfig::read(&self.config, self.generation_config.as_ref())
     }
 
+    /// Of the repository it comes from, where transformers has noted it.
+    pub(super) fn origin(&self) -> Option<&str> {
+        self.config.get("_name_or_path")?.as_str()
+    }
+
     pub(super) fn tokenizer(&self) -> Result<TokenizerFiles<'_>, ModelError> {
         let tokenizer = self.tokenizer.as_deref();
         Ok(TokenizerFiles::HuggingFace {

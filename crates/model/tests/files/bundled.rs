@@ -13,7 +13,7 @@ fn it_opens_from_the_binary() {
     assert_eq!((spec.layers, spec.hidden, spec.heads, spec.kv_heads, spec.vocab), (6, 384, 6, 2, 4096));
     assert_eq!((spec.dtype, spec.tied_head), (Dtype::Bf16, true));
     assert_eq!(model.generation.eos_token_ids, [TokenId(0), TokenId(2)]);
-    assert_eq!((model.generation.temperature, model.generation.max_new_tokens), (0.7, Some(256)));
+    assert_eq!((model.generation.sampling.temperature, model.generation.max_new_tokens), (0.7, Some(256)));
 
     let parameters: usize = spec.parts().map(|part| model.tensor(part).unwrap().bytes.len() / 2).sum();
     assert_eq!(parameters, 11_015_040);
@@ -36,7 +36,7 @@ fn binary_directory_and_file_are_the_same_model() {
 fn a_gateway_needs_only_the_small_files() {
     let files = ModelFiles::open(&ModelSource::resolve(DEFAULT_MODEL).unwrap()).unwrap();
     assert_eq!(files.decoder().unwrap().max_context, 2048);
-    assert_eq!(files.generation().unwrap().top_p, 0.95);
+    assert_eq!(files.generation().unwrap().sampling.top_p, 0.95);
     let TokenizerFiles::HuggingFace { tokenizer, config, chat_template } = files.tokenizer().unwrap() else {
         panic!("the bundled model is a Hugging Face directory");
     };

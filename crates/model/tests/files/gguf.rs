@@ -35,7 +35,7 @@ fn tokenizer_and_template_are_inside() {
     gguf.set("general.sampling.temp", Value::F32(0.5));
     let model = gguf.open(&Directory::new("gguf_tokenizer")).unwrap();
     assert_eq!(model.generation.eos_token_ids, [TokenId(3), TokenId(7), TokenId(9)]);
-    assert_eq!((model.generation.temperature, model.generation.top_p), (0.5, 1.0));
+    assert_eq!((model.generation.sampling.temperature, model.generation.sampling.top_p), (0.5, 1.0));
     let TokenizerFiles::Gguf { vocabulary, chat_template } = model.files.tokenizer().unwrap() else {
         panic!("not of a GGUF file");
     };

@@ -9,5 +9,6 @@ mod dequantized;
 mod directories;
 mod fuzz;
 mod gguf;
+mod sampling;
 mod tiny;
 mod tiny_gguf;
