@@ -47,6 +47,8 @@ pub struct Shape {
     /// Tokens per answer. `None`: as many as the client allows.
     pub output_tokens: Option<u32>,
     pub layers: u32,
+    /// Steps that may be planned while one runs, that one included.
+    pub steps_in_flight: usize,
     pub kv_bytes_per_token: u32,
     /// `None`: the tokenizer's.
     pub vocab: Option<u32>,
@@ -60,6 +62,7 @@ impl Default for Shape {
         Self {
             output_tokens: None,
             layers: 4,
+            steps_in_flight: 1,
             kv_bytes_per_token: 64,
             vocab: None,
             context_tokens: 1 << 17,
@@ -81,7 +84,7 @@ pub enum MockConfigError {
 }
 
 impl MockConfig {
-    pub const KEYS: [&str; 17] = [
+    pub const KEYS: [&str; 18] = [
         "prefill-ms",
         "prefill-us-per-token",
         "decode-ms",
@@ -95,6 +98,7 @@ impl MockConfig {
         "crash-after-tokens",
         "seed",
         "layers",
+        "steps-in-flight",
         "kv-bytes-per-token",
         "vocab",
         "context",
@@ -116,6 +120,7 @@ impl MockConfig {
             "stall-every-steps" => faults.stall_every_steps = Some(value.count(1..=u64::MAX)?),
             "crash-after-tokens" => faults.crash_after_tokens = Some(value.count(1..=u64::MAX)?),
             "seed" => faults.seed = value.count(0..=u64::MAX)?,
+            "steps-in-flight" => shape.steps_in_flight = value.count(1..=8)?,
             "layers" => shape.layers = value.count(1..=1024)?,
             "kv-bytes-per-token" => shape.kv_bytes_per_token = value.count(1..=1 << 24)?,
             "vocab" => shape.vocab = Some(value.count(1..=1 << 24)?),

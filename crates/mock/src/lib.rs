@@ -4,6 +4,7 @@
 
 mod backend;
 mod config;
+mod device;
 mod dialect;
 mod faults;
 mod history;

@@ -18,6 +18,8 @@ pub(crate) struct Slot {
     computed: usize,
     /// Tokens to sample before it fails.
     doomed_after: Option<usize>,
+    /// Set when it cannot go on. What was planned before anybody knew fails for the same reason.
+    failure: Option<ServeError>,
 }
 
 impl Slot {
@@ -28,7 +30,12 @@ impl Slot {
             history: History::default(),
             computed: 0,
             doomed_after: doomed_after.map(|after| sampler.outputs.len() + after as usize),
+            failure: None,
         }
+    }
+
+    pub(crate) fn failure(&self) -> Option<&ServeError> {
+        self.failure.as_ref()
     }
 
     pub(crate) fn token(&self, position: usize) -> Option<TokenId> {
@@ -37,8 +44,12 @@ impl Slot {
     }
 
     /// Reads what was computed before `first_position`: all of it when it came from elsewhere (a cache, another engine), else
-    /// its last position.
-    pub(crate) fn attend(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) -> Result<(), ServeError> {
+    /// its last position. Fails when that is not the KV of its tokens.
+    pub(crate) fn attend(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) {
+        self.failure = self.read(first_position, pages, kv).err();
+    }
+
+    fn read(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) -> Result<(), ServeError> {
         if first_position == self.computed {
             let holds = first_position == 0 || kv.holds(place(pages, first_position - 1), self.history);
             return if holds { Ok(()) } else { Err(foreign_kv(first_position - 1)) };
@@ -74,14 +85,11 @@ impl Slot {
     }
 
     /// The step that samples, or the last one of a prompt from which nothing is sampled here, is the one that fails.
-    pub(crate) fn check_doom(&self, samples: bool) -> Result<(), ServeError> {
+    pub(crate) fn check_doom(&mut self, samples: bool) {
         let due =
             |after: usize| if samples { self.outputs.len() >= after } else { self.computed >= self.prompt_tokens() };
-        match self.doomed_after {
-            Some(after) if due(after) => {
-                Err(ServeError::engine("the mock engine fails this request, as it was told to"))
-            }
-            _ => Ok(()),
+        if self.doomed_after.is_some_and(due) {
+            self.failure = Some(ServeError::engine("the mock engine fails this request, as it was told to"));
         }
     }
 

@@ -6,17 +6,17 @@ use baton_backend::{
     Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
 };
 use baton_core::{Choice, PageId, Retry, SamplingParams, TokenId};
-use baton_mock::{MockBackend, MockConfig, MockSize, Vocabulary};
+use baton_mock::{MockBackend, MockSize, Vocabulary};
 
-fn backend() -> MockBackend {
+pub(crate) fn backend(config: &str) -> MockBackend {
     let words = (0..100).map(|id| (TokenId(id), format!(" w{id}")));
     let size = MockSize { kv_pages: 8, step_tokens: 512, max_slots: 4, tp: 1 };
     let vocabulary = Arc::new(Vocabulary::new(100, words).unwrap());
-    MockBackend::new(MockConfig::default(), size, vocabulary).unwrap()
+    MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap()
 }
 
 /// Computes `prompt[first..]` of a new sequence in `pages`.
-fn step(slot: u32, prompt: &[u32], first: usize, pages: &[u32]) -> StepPlan {
+pub(crate) fn step(slot: u32, prompt: &[u32], first: usize, pages: &[u32]) -> StepPlan {
     let prompt: Arc<[TokenId]> = prompt.iter().copied().map(TokenId).collect();
     let tokens: Vec<InputToken> = prompt[first..].iter().copied().map(InputToken::Known).collect();
     let sampler = SamplerSpec {
@@ -58,7 +58,7 @@ fn only_the_kv_of_its_own_tokens_is_read() {
     // (prompt, its first page, its second page) → whether the KV of `prompt` in pages 3 and 4 will do
     let cases = [(&prompt, 3, 4, None), (&prompt, 3, 5, Some(32)), (&prompt, 4, 3, Some(0)), (&other, 3, 4, Some(40))];
     for (asked, first, second, wrong_at) in cases {
-        let mut backend = backend();
+        let mut backend = backend("");
         let alone = run(&mut backend, &step(0, &prompt, 0, &[3, 4, 5])).samples;
         let shared = run(&mut backend, &step(1, asked, 64, &[first, second, 6]));
         match wrong_at {

@@ -5,4 +5,5 @@ mod faults;
 mod fleet;
 mod foreign_kv;
 mod handoff;
+mod overlap;
 mod speed;
