@@ -1,5 +1,4 @@
-//! What differs between architectures: what their configuration means and what their checkpoints call each weight, in both
-//! formats.
+//! Differences between architectures: how their configuration is read, and the names of their weights, in both formats.
 
 mod common;
 mod gguf;
@@ -15,7 +14,7 @@ use crate::gguf::GgufFile;
 use crate::{Config, DecoderSpec, ModelError, Part, RowOrder};
 
 pub(crate) trait Architecture: Send + Sync {
-    /// As in `architectures` of config.json.
+    /// The name in `architectures` of config.json.
     fn name(&self) -> &'static str;
 
     fn decoder(&self, config: &Config) -> Result<DecoderSpec, ModelError>;
@@ -24,7 +23,7 @@ pub(crate) trait Architecture: Send + Sync {
         hugging_face::tensor_name(part)
     }
 
-    /// As in `general.architecture` of a GGUF file.
+    /// The name in `general.architecture` of a GGUF file.
     fn gguf_name(&self) -> &'static str;
 
     fn gguf_decoder(&self, file: &GgufFile) -> Result<DecoderSpec, ModelError>;

@@ -1,4 +1,4 @@
-//! Models inside the binary: it serves without a file next to it.
+//! Models inside the binary, so that it serves without other files.
 
 /// Served when no model is named.
 pub const DEFAULT_MODEL: &str = "storyteller-11m";

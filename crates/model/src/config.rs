@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::ModelError;
 
-/// Sizes cross the wire as u32, and the product of two of them must fit a usize.
+/// The largest size: sizes are sent as u32, and the product of two of them must fit a usize.
 const MAX_SIZE: u64 = i32::MAX as u64;
 
 /// A configuration file, or an object inside one. `null` counts as absent, as it does in transformers.
@@ -78,7 +78,7 @@ impl Config {
         Ok(self.optional_flag(field)?.unwrap_or(default))
     }
 
-    /// 1 … 2³¹ − 1.
+    /// An integer from 1 to 2³¹ − 1.
     pub fn size(&self, field: &str) -> Result<Option<usize>, ModelError> {
         match self.get(field) {
             None => Ok(None),
@@ -94,7 +94,7 @@ impl Config {
         self.size(field)?.ok_or_else(|| self.wrong(field, "a positive integer", None))
     }
 
-    /// A number that an f32 can hold and for which `accepts` holds; `expected` says so in words.
+    /// A number that an f32 can hold and that `accepts` allows; `expected` describes it in errors.
     pub fn number(
         &self,
         field: &str,
@@ -128,7 +128,7 @@ impl Config {
     }
 }
 
-/// A value as it stands in the file, shortened.
+/// A value as it is in the file, shortened.
 fn shown(value: &Value) -> String {
     const MAX_CHARS: usize = 60;
     let text = value.to_string();

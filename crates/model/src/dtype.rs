@@ -1,5 +1,5 @@
-//! What numbers are stored as: alone, or in blocks that share a scale. [`Dtype::read`] says which values the bytes stand
-//! for; every kernel is tested against it.
+//! Types of stored numbers: single ones, or blocks that share a scale. [`Dtype::read`] defines their values; every kernel is tested
+//! against it.
 
 mod blocks;
 mod superblocks;
@@ -8,7 +8,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-/// Block types as GGUF files have them, under GGUF's names.
+/// A type of stored numbers. Block types have GGUF's names and layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dtype {
     F32,
@@ -61,7 +61,7 @@ impl Dtype {
         }
     }
 
-    /// Values that can only be read together; a row has a multiple of them.
+    /// The number of values in a block; rows consist of whole blocks.
     pub const fn block_values(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
@@ -87,12 +87,12 @@ impl Dtype {
         }
     }
 
-    /// Of whole blocks.
+    /// The bytes of `values` values in whole blocks.
     pub const fn bytes_of(self, values: usize) -> usize {
         values / self.block_values() * self.block_bytes()
     }
 
-    /// The values of as many whole blocks as there are in `bytes` and room for in `out`.
+    /// Reads as many whole blocks as `bytes` contains and `out` can hold.
     pub fn read(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Self::F32 => each(bytes, out, |block, [value]| *value = f32::from_le_bytes(*block)),

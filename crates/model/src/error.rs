@@ -1,5 +1,5 @@
-//! Why a model cannot be used. The fault always lies with the files or with the name that was given: trying again without
-//! changing one of them gives the same error.
+//! Errors of models. They are always caused by the files or by the given name, so trying again without a change gives the same
+//! error.
 
 use std::io;
 

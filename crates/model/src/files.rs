@@ -1,4 +1,4 @@
-//! What a gateway needs of a model: all but the numbers in its weights.
+//! The files of a model that a gateway needs: all except the weights.
 
 mod directory;
 
@@ -11,22 +11,22 @@ use crate::architecture::{self, Architecture};
 use crate::generation::{GenerationConfig, Sampling, SamplingSource};
 use crate::gguf::GgufFile;
 use crate::recommended::recommended;
-use crate::source::{ModelSource, Place};
+use crate::source::{ModelPlace, ModelSource};
 use crate::{DecoderSpec, ModelError};
 
 #[derive(Debug)]
 pub struct ModelFiles {
     name: String,
-    pub(crate) format: Format,
+    pub(crate) format: FileFormat,
 }
 
 #[derive(Debug)]
-pub(crate) enum Format {
+pub(crate) enum FileFormat {
     HuggingFace(Box<Directory>),
     Gguf(Arc<GgufFile>),
 }
 
-/// How text becomes tokens and a conversation becomes text.
+/// The files of tokenizer and chat template.
 #[derive(Debug)]
 pub enum TokenizerFiles<'a> {
     HuggingFace {
@@ -34,7 +34,7 @@ pub enum TokenizerFiles<'a> {
         tokenizer: &'a [u8],
         /// tokenizer_config.json.
         config: Option<&'a [u8]>,
-        /// Of chat_template.jinja or chat_template.json. It goes before the one in tokenizer_config.json.
+        /// From chat_template.jinja or chat_template.json. It overrides the one in tokenizer_config.json.
         chat_template: Option<&'a str>,
     },
     Gguf {
@@ -45,49 +45,51 @@ pub enum TokenizerFiles<'a> {
 
 impl ModelFiles {
     pub fn open(source: &ModelSource) -> Result<Self, ModelError> {
-        let directory = |home| Directory::read(source.to_string(), home).map(Box::new).map(Format::HuggingFace);
+        let directory = |home| Directory::read(source.to_string(), home).map(Box::new).map(FileFormat::HuggingFace);
         let format = match &source.0 {
-            Place::Bundled(model) => directory(Home::Bundled(model))?,
-            Place::Directory { path, .. } => directory(Home::Path(path))?,
-            Place::Gguf(path) => Format::Gguf(Arc::new(GgufFile::open(path)?)),
+            ModelPlace::Bundled(model) => directory(Home::Bundled(model))?,
+            ModelPlace::Directory { path, .. } => directory(Home::Path(path))?,
+            ModelPlace::Gguf(path) => FileFormat::Gguf(Arc::new(GgufFile::open(path)?)),
         };
         Ok(Self { name: source.name(), format })
     }
 
-    /// What clients call the model unless told otherwise.
+    /// The model's default name for clients.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Under another name, for whoever borrows these files.
+    /// The same files under another name.
     #[must_use]
     pub fn renamed(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// The decoder as its configuration describes it. The weights may be of another [`Dtype`](crate::Dtype) than that says.
+    /// The decoder that the configuration describes. The weights may have another [`Dtype`](crate::Dtype).
     pub fn decoder(&self) -> Result<DecoderSpec, ModelError> {
         match &self.format {
-            Format::HuggingFace(directory) => self.architecture()?.decoder(&directory.config),
-            Format::Gguf(file) => self.architecture()?.gguf_decoder(file),
+            FileFormat::HuggingFace(directory) => self.architecture()?.decoder(&directory.config),
+            FileFormat::Gguf(file) => self.architecture()?.gguf_decoder(file),
         }
     }
 
     pub(crate) fn architecture(&self) -> Result<&'static dyn Architecture, ModelError> {
         match &self.format {
-            Format::HuggingFace(directory) => architecture::find(&directory.config),
-            Format::Gguf(file) => architecture::find_gguf(file),
+            FileFormat::HuggingFace(directory) => architecture::find(&directory.config),
+            FileFormat::Gguf(file) => architecture::find_gguf(file),
         }
     }
 
     /// What the files say about sampling goes first, then what the makers of a known model say elsewhere.
     pub fn generation(&self) -> Result<GenerationConfig, ModelError> {
         let (stated, mut names, unknown) = match &self.format {
-            Format::HuggingFace(directory) => {
+            FileFormat::HuggingFace(directory) => {
                 let names = directory.origin().into_iter().collect();
                 (directory.generation()?, names, (Sampling::NEUTRAL, SamplingSource::Neutral))
             }
-            Format::Gguf(file) => (file.generation()?, file.names()?, (Sampling::LLAMA_CPP, SamplingSource::LlamaCpp)),
+            FileFormat::Gguf(file) => {
+                (file.generation()?, file.names()?, (Sampling::LLAMA_CPP, SamplingSource::LlamaCpp))
+            }
         };
         if stated.source == SamplingSource::Model {
             return Ok(stated);
@@ -100,8 +102,8 @@ impl ModelFiles {
 
     pub fn tokenizer(&self) -> Result<TokenizerFiles<'_>, ModelError> {
         match &self.format {
-            Format::HuggingFace(directory) => directory.tokenizer(),
-            Format::Gguf(file) => Ok(TokenizerFiles::Gguf {
+            FileFormat::HuggingFace(directory) => directory.tokenizer(),
+            FileFormat::Gguf(file) => Ok(TokenizerFiles::Gguf {
                 vocabulary: Box::new(file.vocabulary()?),
                 chat_template: file.chat_template()?,
             }),

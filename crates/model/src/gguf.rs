@@ -1,4 +1,4 @@
-//! GGUF files: metadata, tokenizer and tensors in one file, mapped. Every number in it is checked before it is used.
+//! GGUF files: metadata, tokenizer and tensors in one file, which is memory-mapped. Every number in it is checked before it is used.
 //!
 //! ```text
 //!   "GGUF" version:4 tensors:8 pairs:8 | key type value … | name shape type offset … | padding | data
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use self::cursor::Cursor;
-use self::metadata::{Kind, Metadata};
+use self::metadata::{GgufMetadata, ValueKind};
 use self::tensors::Tensor;
 use crate::mapped::{FileBytes, TensorFile};
 use crate::{Config, Dtype, ModelError, TensorView};
@@ -32,7 +32,7 @@ const MAX_ALIGNMENT: usize = 1 << 20;
 pub(crate) struct GgufFile {
     file: String,
     bytes: FileBytes,
-    metadata: Metadata,
+    metadata: GgufMetadata,
     tensors: BTreeMap<String, Tensor>,
 }
 
@@ -49,7 +49,7 @@ impl GgufFile {
         check_version(&mut cursor)?;
         let tensor_count = entries(&mut cursor, "tensors")?;
         let pair_count = entries(&mut cursor, "metadata pairs")?;
-        let metadata = Metadata::read(&file, &mut cursor, pair_count)?;
+        let metadata = GgufMetadata::read(&file, &mut cursor, pair_count)?;
         refuse_split(&metadata.values)?;
         let alignment = alignment(&metadata.values)?;
         let tensors = tensors::read(&file, &mut cursor, tensor_count, alignment, bytes.len())?;
@@ -64,7 +64,7 @@ impl GgufFile {
         self.bytes.place_of(tensor.bytes)
     }
 
-    /// Metadata that is not a list.
+    /// All metadata except lists.
     pub(crate) fn values(&self) -> &Config {
         &self.metadata.values
     }
@@ -84,7 +84,7 @@ impl GgufFile {
         })
     }
 
-    /// The type that most numbers have.
+    /// The type of most of the weights.
     pub(crate) fn most_used_dtype(&self) -> Dtype {
         let mut values: BTreeMap<Dtype, usize> = BTreeMap::new();
         for tensor in self.tensors.values() {
@@ -94,12 +94,12 @@ impl GgufFile {
         values.into_iter().max_by_key(|(_, count)| *count).map_or(Dtype::F32, |(dtype, _)| dtype)
     }
 
-    /// `None` where there is no list of that name.
+    /// `None` where there is no list of this name.
     fn list<T>(
         &self,
         key: &str,
         expected: &str,
-        kinds: &[Kind],
+        kinds: &[ValueKind],
         item: impl Fn(&mut Cursor<'_>) -> Result<T, ModelError>,
     ) -> Result<Option<Vec<T>>, ModelError> {
         let Some(list) = self.metadata.list(key) else {

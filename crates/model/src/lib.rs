@@ -1,8 +1,8 @@
 //! Models as files. They arrive as a Hugging Face directory, a GGUF file or the bundled model; a [`DecoderSpec`] and named
-//! [`TensorView`]s leave for `compute`, and what a tokenizer is made of for `text`.
+//! [`TensorView`]s leave for a backend, and the files of the tokenizer for `text`.
 //!
-//! [`ModelSource`] says where, [`ModelFiles`] holds the small files (all that a gateway needs), [`Model`] maps the weights
-//! as well, after checking that each one is there and has its shape.
+//! [`ModelSource`] locates a model, [`ModelFiles`] holds the small files (all that a gateway needs), [`Model`] also maps the weights,
+//! after checking that each one exists and has its shape.
 
 mod architecture;
 mod bundled;

@@ -1,4 +1,4 @@
-//! The bytes of a file of weights: mapped, or inside this binary.
+//! The bytes of a file of weights, memory-mapped or inside this binary.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +15,7 @@ pub(crate) enum FileBytes {
     Mapped { map: Mmap, file: Arc<File> },
 }
 
-/// Where a tensor begins in a file, for whoever reads little of it at a time: a map would keep in memory what lies around that.
+/// The position of a tensor in its file, for reading a little of it at a time: a map would also keep the neighbouring pages in memory.
 #[derive(Clone, Debug)]
 pub struct TensorFile {
     file: Arc<File>,
@@ -27,7 +27,7 @@ impl TensorFile {
         Self { file, begin }
     }
 
-    /// Fills `bytes` from a place in the tensor.
+    /// Fills `bytes` from an offset in the tensor.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, self.begin + offset as u64)
     }
@@ -43,7 +43,7 @@ impl FileBytes {
         Ok(Self::Mapped { map, file: Arc::new(file) })
     }
 
-    /// Where these bytes, which are some of this file's, lie in it. `None` if it is in memory in any case.
+    /// The position in the file of `bytes`, which are a part of it. `None` if the file is inside this binary.
     pub(crate) fn place_of(&self, bytes: &[u8]) -> Option<TensorFile> {
         let Self::Mapped { map, file } = self else { return None };
         let begin = bytes.as_ptr().addr().checked_sub(map.as_ptr().addr())? as u64;

@@ -1,8 +1,8 @@
-//! A model whose files have all been checked.
+//! A model with its weights, after all checks.
 
 use std::collections::BTreeMap;
 
-use crate::weights::Weights;
+use crate::weights::WeightFiles;
 use crate::weights_id::weights_id;
 use crate::{DecoderSpec, Dtype, GenerationConfig, ModelError, ModelFiles, ModelSource, Part, TensorFile, TensorView};
 
@@ -10,17 +10,17 @@ pub struct Model {
     pub spec: DecoderSpec,
     pub generation: GenerationConfig,
     pub files: ModelFiles,
-    weights: Weights,
+    weights: WeightFiles,
     weights_id: String,
 }
 
 impl Model {
-    /// Maps the weights and checks that each one the configuration asks for is there, with its shape.
+    /// Maps the weights and checks that each one that the configuration needs exists and has its shape.
     pub fn open(source: &ModelSource) -> Result<Self, ModelError> {
         let files = ModelFiles::open(source)?;
         let mut spec = files.decoder()?;
         let generation = files.generation()?;
-        let weights = Weights::open(source, &files)?;
+        let weights = WeightFiles::open(source, &files)?;
         for part in spec.parts() {
             weights.check(&spec, part)?;
         }
@@ -33,7 +33,7 @@ impl Model {
         self.files.name()
     }
 
-    /// Equal for models that compute the same.
+    /// Equal for models with equal weights and configuration.
     pub fn weights_id(&self) -> &str {
         &self.weights_id
     }
@@ -43,7 +43,7 @@ impl Model {
         self.weights.tensor(&self.spec, self.kept_as(part)?)
     }
 
-    /// Where it lies on the disk; `None` if it is in this binary.
+    /// The position of a weight in its file; `None` if it is inside this binary.
     pub fn tensor_file(&self, part: Part) -> Result<Option<TensorFile>, ModelError> {
         self.weights.file(&self.spec, self.kept_as(part)?)
     }
@@ -59,7 +59,7 @@ impl Model {
     }
 }
 
-fn most_used_dtype(spec: &DecoderSpec, weights: &Weights) -> Result<Dtype, ModelError> {
+fn most_used_dtype(spec: &DecoderSpec, weights: &WeightFiles) -> Result<Dtype, ModelError> {
     let mut elements: BTreeMap<Dtype, usize> = BTreeMap::new();
     for part in spec.parts() {
         let view = weights.tensor(spec, part)?;

@@ -1,4 +1,4 @@
-//! Which weights a decoder has, and their shapes.
+//! The list of a decoder's weights, with their shapes.
 
 use crate::spec::{DecoderSpec, LayerPart, Part};
 

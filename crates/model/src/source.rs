@@ -1,4 +1,4 @@
-//! Where a model lies: what a person types, turned into something that exists.
+//! The location of a model, resolved from a name or path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::bundled::{BundledModel, bundled, bundled_names};
 use crate::weights::Safetensors;
 
 #[derive(Clone)]
-pub struct ModelSource(pub(crate) Place);
+pub struct ModelSource(pub(crate) ModelPlace);
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum ModelPlace {
     Bundled(&'static BundledModel),
-    /// `weights`: this file alone instead of what the directory names.
+    /// `weights` is a single file to use instead of those that the directory names.
     Directory {
         path: PathBuf,
         weights: Option<String>,
@@ -22,11 +22,11 @@ pub(crate) enum Place {
 }
 
 impl ModelSource {
-    /// A bundled name, a directory, a GGUF file, or a `.safetensors` file beside its `config.json`. A bundled name wins over
-    /// a directory of the same name; `./name` means the directory.
+    /// Resolves a bundled name, a directory, a GGUF file, or a `.safetensors` file beside its `config.json`. A bundled name comes before a
+    /// directory of the same name; `./name` means the directory.
     pub fn resolve(name: &str) -> Result<Self, ModelError> {
         if let Some(model) = bundled(name) {
-            return Ok(Self(Place::Bundled(model)));
+            return Ok(Self(ModelPlace::Bundled(model)));
         }
         let path = Path::new(name);
         if path.is_dir() {
@@ -39,15 +39,15 @@ impl ModelSource {
         Err(ModelError::NotFound { name: name.to_owned(), bundled })
     }
 
-    /// Downloaded GGUF models often lie alone in their directory, some with a `config.json` for other programs.
+    /// A directory of safetensors, or one with a single GGUF file, which may have a `config.json` for other programs beside it.
     fn directory(path: &Path) -> Result<Self, ModelError> {
         let place = |place| Ok(Self(place));
         if Safetensors::are_in(path) {
-            return place(Place::Directory { path: path.to_owned(), weights: None });
+            return place(ModelPlace::Directory { path: path.to_owned(), weights: None });
         }
         match gguf_files(path).as_slice() {
-            [] => place(Place::Directory { path: path.to_owned(), weights: None }),
-            [only] => place(Place::Gguf(path.join(only))),
+            [] => place(ModelPlace::Directory { path: path.to_owned(), weights: None }),
+            [only] => place(ModelPlace::Gguf(path.join(only))),
             several => {
                 let problem = format!("there are several models in this directory; name one: {}", several.join(", "));
                 Err(ModelError::NotAModel { path: path.display().to_string(), problem })
@@ -59,7 +59,7 @@ impl ModelSource {
         let refuse =
             |problem: &str| ModelError::NotAModel { path: path.display().to_string(), problem: problem.into() };
         if is_gguf(path) {
-            return Ok(Self(Place::Gguf(path.to_owned())));
+            return Ok(Self(ModelPlace::Gguf(path.to_owned())));
         }
         if path.extension().is_none_or(|extension| extension != "safetensors") {
             return Err(refuse("a model file must be a .gguf or .safetensors file; give its directory otherwise"));
@@ -69,18 +69,18 @@ impl ModelSource {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        Ok(Self(Place::Directory { path: directory.to_owned(), weights: Some(weights.to_owned()) }))
+        Ok(Self(ModelPlace::Directory { path: directory.to_owned(), weights: Some(weights.to_owned()) }))
     }
 
-    /// What clients call the model: the bundled name, the directory's, or that of the GGUF file without its ending.
+    /// The model's name for clients: the bundled name, that of the directory, or that of the GGUF file without its ending.
     pub fn name(&self) -> String {
         match &self.0 {
-            Place::Bundled(model) => model.name.to_owned(),
-            Place::Directory { path, .. } => {
+            ModelPlace::Bundled(model) => model.name.to_owned(),
+            ModelPlace::Directory { path, .. } => {
                 let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
                 whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
             }
-            Place::Gguf(path) => {
+            ModelPlace::Gguf(path) => {
                 path.file_stem().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
             }
         }
@@ -90,9 +90,9 @@ impl ModelSource {
 impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Bundled(model) => write!(f, "the bundled model {}", model.name),
-            Place::Directory { path, weights: None } | Place::Gguf(path) => path.display().fmt(f),
-            Place::Directory { path, weights: Some(file) } => path.join(file).display().fmt(f),
+            ModelPlace::Bundled(model) => write!(f, "the bundled model {}", model.name),
+            ModelPlace::Directory { path, weights: None } | ModelPlace::Gguf(path) => path.display().fmt(f),
+            ModelPlace::Directory { path, weights: Some(file) } => path.join(file).display().fmt(f),
         }
     }
 }
@@ -101,7 +101,7 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }
 
-/// Sorted; a directory that cannot be read has none.
+/// The directory's GGUF files, sorted; none if it cannot be read.
 fn gguf_files(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let files = entries.filter(|path| is_gguf(path) && path.is_file());

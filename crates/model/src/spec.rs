@@ -1,5 +1,4 @@
-//! What a decoder-only transformer is, once its architecture's configuration has been read: numbers and switches that a
-//! backend can build from without knowing the architecture's name.
+//! The description of a decoder-only transformer, from which a backend can build it without knowing its architecture's name.
 
 use crate::{Dtype, ModelError};
 
@@ -16,19 +15,19 @@ pub struct DecoderSpec {
     pub max_context: usize,
     pub norm_eps: f32,
     pub rope: RopeSpec,
-    /// The output head is the embedding table.
+    /// Whether the output head is the embedding table.
     pub tied_head: bool,
     pub qkv_bias: bool,
     pub o_bias: bool,
     pub mlp_bias: bool,
-    /// Each head of q and k is normed before it is rotated.
+    /// Whether each head of q and k is normed before it is rotated.
     pub qk_norm: bool,
-    /// The type most of the weights are stored in.
+    /// The type of most of the stored weights.
     pub dtype: Dtype,
 }
 
 impl DecoderSpec {
-    /// Whether `tp` shards can have whole query heads each, and whole KV heads with them: some each, or several shards one.
+    /// Checks that each of `tp` shards can have whole query heads and whole KV heads; several shards may share a KV head.
     pub fn check_tp(&self, tp: usize) -> Result<(), ModelError> {
         let &Self { heads, kv_heads, .. } = self;
         let problem = if tp == 0 || !heads.is_multiple_of(tp) {
@@ -41,7 +40,7 @@ impl DecoderSpec {
         Err(ModelError::Tp { tp, problem })
     }
 
-    /// Degrees of tensor parallelism that fit.
+    /// The degrees of tensor parallelism that [`Self::check_tp`] accepts.
     pub fn fitting_tps(&self) -> impl Iterator<Item = usize> {
         (1..=self.heads).filter(|&tp| self.check_tp(tp).is_ok())
     }
@@ -71,7 +70,7 @@ pub enum RopeScaling {
     Factors(Vec<f32>),
 }
 
-/// A weight by its role. An architecture knows what its checkpoints call it.
+/// A weight by its role; architectures map it to names in checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Embedding,
@@ -92,7 +91,7 @@ pub enum LayerPart {
     KBias,
     VBias,
     OBias,
-    /// One head long, as is `KNorm`.
+    /// As long as one head, like `KNorm`.
     QNorm,
     KNorm,
     FfnNorm,

@@ -1,4 +1,4 @@
-//! One tensor as it lies in the file.
+//! One tensor as it is stored in the file.
 
 use crate::Dtype;
 
@@ -6,21 +6,21 @@ use crate::Dtype;
 pub struct TensorView<'a> {
     pub dtype: Dtype,
     pub shape: &'a [usize],
-    /// Little-endian, row-major. A row is whole blocks.
+    /// Little-endian, row-major. Rows consist of whole blocks.
     pub bytes: &'a [u8],
     pub rows: RowOrder,
 }
 
-/// Where a file has the rows of a matrix.
+/// The order of a matrix's rows in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowOrder {
     #[default]
     Plain,
-    /// As llama.cpp's converter leaves q and k: dimensions that are rotated together lie side by side, not half a head
+    /// The order of q and k in files of llama.cpp's converter: dimensions that are rotated together are adjacent, not half a head
     /// apart.
     ///
     /// ```text
-    ///   wanted   0 1 2 3 | 4 5 6 7      head_dim 8: 0 turns with 4, 1 with 5 …
+    ///   wanted   0 1 2 3 | 4 5 6 7      head_dim 8: 0 is rotated with 4, 1 with 5 …
     ///   file     0 4 1 5   2 6 3 7
     /// ```
     PairsTogether { head_dim: usize },
@@ -43,14 +43,14 @@ impl<'a> TensorView<'a> {
         Self { dtype, shape, bytes, rows: RowOrder::Plain }
     }
 
-    /// The bytes of a matrix's row; none where it has no such row.
+    /// The bytes of a row of a matrix; empty if there is no such row.
     pub fn row(&self, row: usize) -> &'a [u8] {
         let row_bytes = self.dtype.bytes_of(self.shape.last().copied().unwrap_or_default());
         let begin = self.rows.in_file(row) * row_bytes;
         self.bytes.get(begin..begin + row_bytes).unwrap_or_default()
     }
 
-    /// All values of a vector, in the wanted order.
+    /// All values of a vector, in the order that the model needs.
     pub fn vector(&self) -> Vec<f32> {
         let mut in_file = vec![0.0; self.shape.iter().product()];
         self.dtype.read(self.bytes, &mut in_file);

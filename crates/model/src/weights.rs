@@ -1,4 +1,4 @@
-//! Weights by their role, whatever the format calls them.
+//! Weights by their role, independent of the file format.
 
 mod safetensors;
 
@@ -7,11 +7,11 @@ use std::sync::Arc;
 pub(crate) use self::safetensors::Safetensors;
 
 use crate::architecture::Architecture;
-use crate::files::{Format, ModelFiles};
+use crate::files::{FileFormat, ModelFiles};
 use crate::gguf::GgufFile;
 use crate::{DecoderSpec, ModelError, ModelSource, Part, TensorFile, TensorView};
 
-pub(crate) struct Weights {
+pub(crate) struct WeightFiles {
     architecture: &'static dyn Architecture,
     tensors: Tensors,
 }
@@ -21,11 +21,11 @@ enum Tensors {
     Gguf(Arc<GgufFile>),
 }
 
-impl Weights {
+impl WeightFiles {
     pub(crate) fn open(source: &ModelSource, files: &ModelFiles) -> Result<Self, ModelError> {
         let tensors = match &files.format {
-            Format::HuggingFace(_) => Tensors::Safetensors(Safetensors::open(source)?),
-            Format::Gguf(file) => Tensors::Gguf(Arc::clone(file)),
+            FileFormat::HuggingFace(_) => Tensors::Safetensors(Safetensors::open(source)?),
+            FileFormat::Gguf(file) => Tensors::Gguf(Arc::clone(file)),
         };
         Ok(Self { architecture: files.architecture()?, tensors })
     }
@@ -41,7 +41,7 @@ impl Weights {
         }
     }
 
-    /// `None` where it is no file's.
+    /// The position of a weight in its file; `None` if it is inside this binary.
     pub(crate) fn file(&self, spec: &DecoderSpec, part: Part) -> Result<Option<TensorFile>, ModelError> {
         let view = self.tensor(spec, part)?;
         Ok(match &self.tensors {
@@ -50,7 +50,7 @@ impl Weights {
         })
     }
 
-    /// With exactly the shape that the configuration asks for.
+    /// Checks that a weight has exactly the shape that the configuration needs.
     pub(crate) fn check(&self, spec: &DecoderSpec, part: Part) -> Result<(), ModelError> {
         let (found, expected) = (self.tensor(spec, part)?.shape, spec.shape(part));
         if found == expected {

@@ -1,10 +1,10 @@
-//! A name for what a model computes: equal for equal weights however they are spread over files, different after
-//! fine-tuning, and cheap for weights that are larger than memory.
+//! An id of a model's weights: equal for equal weights however they are spread over files, different after fine-tuning, and cheap
+//! to compute for weights that are larger than memory.
 
 use crate::spec::{DecoderSpec, RopeScaling, RopeSpec};
 use crate::{ModelError, Part, RowOrder, TensorView};
 
-/// A tensor up to this size counts byte by byte; of a larger one `WINDOWS` spread stretches do.
+/// Tensors up to this size are hashed completely; of larger ones `WINDOWS` windows are.
 const WHOLE_BYTES: usize = 64 << 10;
 const WINDOWS: usize = 16;
 const WINDOW_BYTES: usize = WHOLE_BYTES / WINDOWS;
@@ -25,8 +25,8 @@ pub(crate) fn weights_id<'a>(
 }
 
 fn hash_spec(hasher: &mut blake3::Hasher, spec: &DecoderSpec) {
-    // Taken apart by name, so that a new field does not compile until it is decided whether it counts. A longer context
-    // does not change what is computed, nor does the type that most weights have: each has its own below.
+    // All fields are named, so that a new field does not compile until it is decided whether it belongs here. The context length does
+    // not change what is computed, and each weight's own type is hashed below.
     let DecoderSpec {
         hidden,
         layers,
@@ -64,7 +64,7 @@ fn hash_spec(hasher: &mut blake3::Hasher, spec: &DecoderSpec) {
 }
 
 /// ```text
-///   |####......####......####......####|   WINDOWS stretches, the first at the begin, the last at the end
+///   |####......####......####......####|   WINDOWS windows, the first at the start, the last at the end
 /// ```
 fn hash_sample(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     if bytes.len() <= WHOLE_BYTES {

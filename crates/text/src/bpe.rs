@@ -1,11 +1,11 @@
-//! Byte pair encoding at memory speed: a text is split at added tokens, cut into words, and each word becomes tokens,
-//! from the cache of words or by its merges.
+//! Byte pair encoding: a text is split at added tokens and then into words; the tokens of each word come from the cache of words or
+//! from its merges.
 
 mod added_tokens;
 mod classes;
-mod cut;
 mod merges;
 mod pieces;
+mod split;
 mod whole_words;
 mod word_cache;
 
@@ -13,44 +13,44 @@ use std::sync::{Mutex, PoisonError};
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-pub(crate) use added_tokens::{AddedToken, AddedTokens, Piece};
-pub(crate) use cut::{Cut, GPT2};
+pub(crate) use added_tokens::{AddedToken, AddedTokens, TextPiece};
 pub(crate) use merges::{Merge, Merges};
 pub(crate) use pieces::{Pieces, Prefix, SPACE, fallback_byte};
+pub(crate) use split::{GPT2, SplitRule};
 pub(crate) use whole_words::WholeWords;
 
 use merges::MergeScratch;
 use word_cache::WordCache;
 
-/// More texts at once than this share the memory of those before them less.
+/// The number of idle buffers that are kept; more texts at once allocate their own.
 const IDLE_SCRATCHES: usize = 4;
 
 pub(crate) struct Bpe {
     pub(crate) added: Option<AddedTokens>,
-    /// Found in the text only after it is normalized.
+    /// Added tokens that are matched only after the text is normalized.
     pub(crate) added_to_normalized: Option<AddedTokens>,
-    /// Unicode's composed form (NFC) before anything else.
+    /// Whether the text is converted to Unicode's composed form (NFC) first.
     pub(crate) composed: bool,
-    pub(crate) words: Words,
+    pub(crate) words: WordVocabulary,
     pub(crate) merges: Merges,
     pub(crate) whole_words: Option<WholeWords>,
     pub(crate) idle: Idle,
 }
 
-pub(crate) enum Words {
+pub(crate) enum WordVocabulary {
     /// The token of each byte that has one.
     Bytes {
-        cut: Cut,
+        rule: SplitRule,
         tokens: Box<[Option<u32>; 256]>,
     },
     Pieces(Box<Pieces>),
 }
 
-/// What a text leaves behind for the next one.
+/// Buffers that are reused from text to text.
 #[derive(Default)]
-pub(crate) struct Idle(Mutex<Vec<Scratch>>);
+pub(crate) struct Idle(Mutex<Vec<BpeScratch>>);
 
-struct Scratch {
+struct BpeScratch {
     cache: WordCache,
     merges: MergeScratch,
     first_word: String,
@@ -61,24 +61,26 @@ impl Bpe {
         let mut scratch = self.idle.take();
         let start = text.as_ptr();
         split(self.added.as_ref(), text, |piece| match piece {
-            Piece::Token(id) => tokens.push(id),
-            Piece::Text(raw) => {
+            TextPiece::Token(id) => tokens.push(id),
+            TextPiece::Text(raw) => {
                 let at_start = raw.as_ptr() == start;
                 let composed = self.composed.then(|| compose(raw)).flatten();
                 let text = composed.as_deref().unwrap_or(raw);
                 split(self.added_to_normalized.as_ref(), text, |piece| match piece {
-                    Piece::Token(id) => tokens.push(id),
-                    Piece::Text(text) => self.encode_words(text, at_start, &mut scratch, tokens),
+                    TextPiece::Token(id) => tokens.push(id),
+                    TextPiece::Text(text) => self.encode_words(text, at_start, &mut scratch, tokens),
                 });
             }
         });
         self.idle.put(scratch);
     }
 
-    fn encode_words(&self, text: &str, at_start: bool, scratch: &mut Scratch, tokens: &mut Vec<u32>) {
+    fn encode_words(&self, text: &str, at_start: bool, scratch: &mut BpeScratch, tokens: &mut Vec<u32>) {
         match &self.words {
-            Words::Bytes { cut, .. } => cut.words(text, |begin, end| self.word(text, begin, end, scratch, tokens)),
-            Words::Pieces(pieces) => {
+            WordVocabulary::Bytes { rule, .. } => {
+                rule.words(text, |begin, end| self.word(text, begin, end, scratch, tokens))
+            }
+            WordVocabulary::Pieces(pieces) => {
                 let mut begin = 0;
                 if pieces.needs_prefix(text, at_start) {
                     begin = pieces.end_of_word(text, 0);
@@ -99,7 +101,7 @@ impl Bpe {
     }
 
     #[inline]
-    fn word(&self, text: &str, begin: usize, end: usize, scratch: &mut Scratch, tokens: &mut Vec<u32>) {
+    fn word(&self, text: &str, begin: usize, end: usize, scratch: &mut BpeScratch, tokens: &mut Vec<u32>) {
         let place = WordCache::place(text.as_bytes(), begin, end);
         if let Some(known) = place.and_then(|place| scratch.cache.tokens(place)) {
             return tokens.extend_from_slice(known);
@@ -118,24 +120,26 @@ impl Bpe {
             return tokens.push(token);
         }
         match &self.words {
-            Words::Bytes { tokens: of_byte, .. } => {
+            WordVocabulary::Bytes { tokens: of_byte, .. } => {
                 let symbols = word.bytes().filter_map(|byte| of_byte[byte as usize]);
                 self.merges.merge(symbols, scratch, |token| tokens.push(token));
             }
-            Words::Pieces(pieces) => self.merges.merge(pieces.symbols(word), scratch, |token| tokens.push(token)),
+            WordVocabulary::Pieces(pieces) => {
+                self.merges.merge(pieces.symbols(word), scratch, |token| tokens.push(token))
+            }
         }
     }
 }
 
-fn split<'a>(added: Option<&AddedTokens>, text: &'a str, mut piece: impl FnMut(Piece<'a>)) {
+fn split<'a>(added: Option<&AddedTokens>, text: &'a str, mut piece: impl FnMut(TextPiece<'a>)) {
     match added {
         Some(added) => added.split(text, piece),
         None if text.is_empty() => {}
-        None => piece(Piece::Text(text)),
+        None => piece(TextPiece::Text(text)),
     }
 }
 
-/// `None` when the text is composed already. Line by line: a line's end combines with nothing.
+/// The composed form; `None` when the text is composed already. Works line by line, since line ends do not combine.
 fn compose(text: &str) -> Option<String> {
     let mut composed = String::new();
     let (mut begin, mut copied) = (0, 0);
@@ -152,22 +156,22 @@ fn compose(text: &str) -> Option<String> {
 }
 
 fn is_composed(line: &str) -> bool {
-    // Nothing below U+0300, whose first byte this is, combines with anything.
+    // The first byte of U+0300; characters below it do not combine.
     const FIRST_COMBINING: u8 = 0xCC;
     line.bytes().all(|byte| byte < FIRST_COMBINING) || is_nfc_quick(line.chars()) == IsNormalized::Yes
 }
 
 impl Idle {
-    fn take(&self) -> Scratch {
+    fn take(&self) -> BpeScratch {
         let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| Scratch {
+        idle.unwrap_or_else(|| BpeScratch {
             cache: WordCache::new(),
             merges: MergeScratch::default(),
             first_word: String::new(),
         })
     }
 
-    fn put(&self, scratch: Scratch) {
+    fn put(&self, scratch: BpeScratch) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_SCRATCHES && scratch.merges.is_small() {
             idle.push(scratch);

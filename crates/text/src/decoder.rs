@@ -1,20 +1,20 @@
-//! How one vocabulary entry becomes bytes: the `decoder` of a tokenizer.json, as far as it works token by token.
+//! How one vocabulary entry becomes bytes: the `decoder` of a tokenizer.json, where it works token by token.
 
 use serde_json::Value;
 
 use crate::TextError;
 use crate::bpe::{SPACE, fallback_byte};
 
-/// A decoder that treats every token alike, whatever stands around it, but for spaces at the very start of a text.
+/// A decoder that treats every token independently of its neighbours, except for spaces at the start of a text.
 #[derive(Debug, Default)]
-pub(crate) struct Decoder {
-    steps: Vec<Step>,
+pub(crate) struct TokenDecoder {
+    steps: Vec<DecodeStep>,
     /// How many spaces a text loses at its start: SentencePiece adds one before the first word.
     pub(crate) leading_spaces: usize,
 }
 
 #[derive(Debug)]
-enum Step {
+enum DecodeStep {
     /// Every character stands for a byte (GPT-2's alphabet).
     ByteLevel,
     Replace {
@@ -25,7 +25,7 @@ enum Step {
     ByteFallback,
 }
 
-impl Decoder {
+impl TokenDecoder {
     pub(crate) fn from_json(file: &'static str, decoder: &Value) -> Result<Self, TextError> {
         let mut this = Self::default();
         this.add(decoder)
@@ -34,33 +34,33 @@ impl Decoder {
     }
 
     pub(crate) fn byte_level() -> Self {
-        Self { steps: vec![Step::ByteLevel], leading_spaces: 0 }
+        Self { steps: vec![DecodeStep::ByteLevel], leading_spaces: 0 }
     }
 
     pub(crate) fn sentencepiece(leading_spaces: usize) -> Self {
-        let spaces = Step::Replace { from: SPACE.to_string(), to: " ".to_owned() };
-        Self { steps: vec![spaces, Step::ByteFallback], leading_spaces }
+        let spaces = DecodeStep::Replace { from: SPACE.to_string(), to: " ".to_owned() };
+        Self { steps: vec![spaces, DecodeStep::ByteFallback], leading_spaces }
     }
 
-    /// The part that is not supported is the error.
+    /// Returns the part that is not supported as the error.
     fn add<'a>(&mut self, decoder: &'a Value) -> Result<(), &'a Value> {
         let text = |field: &str| decoder[field].as_str().map(str::to_owned);
         let count = |field: &str| decoder[field].as_u64().unwrap_or(0) as usize;
         match (decoder["type"].as_str(), &decoder["decoders"]) {
             (Some("Sequence"), Value::Array(decoders)) => decoders.iter().try_for_each(|inner| self.add(inner))?,
-            (Some("ByteLevel"), _) => self.steps.push(Step::ByteLevel),
-            (Some("ByteFallback"), _) => self.steps.push(Step::ByteFallback),
+            (Some("ByteLevel"), _) => self.steps.push(DecodeStep::ByteLevel),
+            (Some("ByteFallback"), _) => self.steps.push(DecodeStep::ByteFallback),
             (Some("Fuse"), _) => {}
             (Some("Replace"), _) => {
                 let from = decoder["pattern"]["String"].as_str().ok_or(decoder)?;
-                self.steps.push(Step::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() });
+                self.steps.push(DecodeStep::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() });
             }
             (Some("Strip"), _) if text("content").as_deref() == Some(" ") && count("stop") == 0 => {
                 self.leading_spaces += count("start");
             }
             (Some("Metaspace"), _) => {
                 let from = text("replacement").unwrap_or_else(|| "▁".to_owned());
-                self.steps.push(Step::Replace { from, to: " ".to_owned() });
+                self.steps.push(DecodeStep::Replace { from, to: " ".to_owned() });
                 let never =
                     text("prepend_scheme").map_or(decoder["add_prefix_space"] == false, |scheme| scheme == "never");
                 self.leading_spaces += usize::from(!never);
@@ -74,13 +74,13 @@ impl Decoder {
         let mut text = token.to_owned();
         for step in &self.steps {
             match step {
-                Step::Replace { from, to } => text = text.replace(from.as_str(), to),
-                Step::ByteFallback => {
+                DecodeStep::Replace { from, to } => text = text.replace(from.as_str(), to),
+                DecodeStep::ByteFallback => {
                     if let Some(byte) = fallback_byte(&text) {
                         return vec![byte];
                     }
                 }
-                Step::ByteLevel => {
+                DecodeStep::ByteLevel => {
                     if let Some(bytes) = text.chars().map(byte_of_char).collect() {
                         return bytes;
                     }
@@ -140,7 +140,7 @@ mod tests {
             (&json!({"type": "Metaspace", "prepend_scheme": "never"}), 0, "▁a", b" a"),
         ];
         for (decoder, leading_spaces, token, bytes) in table {
-            let decoder = Decoder::from_json("tokenizer.json", decoder).unwrap();
+            let decoder = TokenDecoder::from_json("tokenizer.json", decoder).unwrap();
             assert_eq!((decoder.bytes(token).as_slice(), decoder.leading_spaces), (bytes, leading_spaces), "{token}");
         }
     }
@@ -149,7 +149,7 @@ mod tests {
     fn what_cannot_work_token_by_token_is_refused_by_name() {
         for decoder in [json!(null), json!({"type": "WordPiece"}), json!({"type": "Strip", "content": " ", "stop": 1})]
         {
-            let error = Decoder::from_json("tokenizer.json", &decoder).unwrap_err().to_string();
+            let error = TokenDecoder::from_json("tokenizer.json", &decoder).unwrap_err().to_string();
             assert!(error.starts_with("tokenizer.json: field decoder"), "{error}");
         }
     }

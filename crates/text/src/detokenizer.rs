@@ -1,4 +1,4 @@
-//! Token ids to text, one by one, in whole characters.
+//! Converts token ids to text incrementally, in whole characters.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use baton_core::TokenId;
 
 use crate::Vocabulary;
 
-/// Whether special tokens such as the end of a turn show in the text.
+/// Whether special tokens such as the end of a turn appear in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlTokens {
     Hide,
@@ -16,28 +16,28 @@ pub enum ControlTokens {
 /// Where a detokenizer's text begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextStart {
-    /// With the first token: a space that the tokenizer put there is taken off.
+    /// With the first token: a space that the tokenizer put there is removed.
     Here,
-    /// Earlier: the tokens continue a prompt, and a space between the two belongs to them.
+    /// Earlier: the tokens continue a prompt, and a space between the two belongs to the text.
     Earlier,
 }
 
 impl TextStart {
-    /// How text that follows `prompt` begins: a prompt of nothing but control tokens has no text to continue.
+    /// Where text that follows `prompt` begins: a prompt of control tokens alone has no text to continue.
     pub fn after(prompt: &[TokenId], vocabulary: &Vocabulary) -> Self {
         let has_text = prompt.iter().any(|&token| !vocabulary.is_special(token));
         if has_text { Self::Earlier } else { Self::Here }
     }
 }
 
-/// Says for every token what text it completes. Bytes that cannot become a character any more turn into U+FFFD, as in
-/// `String::from_utf8_lossy` over all of them; bytes that still can are kept back.
+/// Returns for every token the text that it completes. Invalid bytes become U+FFFD, as in `String::from_utf8_lossy` over all of
+/// them; an incomplete character is held back.
 pub struct Detokenizer {
     vocabulary: Arc<Vocabulary>,
     control: ControlTokens,
-    /// Spaces still to be taken off, as long as nothing else has come.
+    /// The number of spaces still to be removed, as long as no other text has come.
     leading_spaces: usize,
-    /// The beginning of a character: at most three bytes between calls.
+    /// The beginning of an incomplete character: at most three bytes.
     partial: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl Detokenizer {
         Self { vocabulary, control, leading_spaces, partial: Vec::new() }
     }
 
-    /// Appends what `token` completes to `text`.
+    /// Appends the text that `token` completes to `text`.
     pub fn push(&mut self, token: TokenId, text: &mut String) {
         if self.control == ControlTokens::Hide && self.vocabulary.is_special(token) {
             return;
@@ -64,7 +64,7 @@ impl Detokenizer {
         self.take_complete(text);
     }
 
-    /// The end of the text: a character that was never completed becomes U+FFFD.
+    /// Ends the text: an incomplete character becomes U+FFFD.
     pub fn finish(&mut self, text: &mut String) {
         text.push_str(&String::from_utf8_lossy(&self.partial));
         self.partial.clear();

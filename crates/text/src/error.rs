@@ -1,19 +1,19 @@
-//! What can be wrong with a model's text files, or with what a caller sent.
+//! Errors of a model's tokenizer and template files, and of callers' texts.
 
 use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum TextError {
-    /// The model directory is at fault; found when it is loaded.
+    /// A mistake in the model's files, found when it is loaded.
     #[error("{file}: {message}")]
     File { file: &'static str, message: String },
-    /// The caller's: the template itself refuses this conversation (`raise_exception`).
+    /// The caller's mistake: the template refuses this conversation (`raise_exception`).
     #[error("{0}")]
     Refused(String),
-    /// The caller's: the template cannot make sense of this conversation.
+    /// The caller's mistake: the template cannot be rendered with this conversation.
     #[error("the model's chat template cannot render these messages: {0}")]
     Unrenderable(String),
-    /// The caller's: the tokenizer cannot represent this text.
+    /// The caller's mistake: the tokenizer cannot represent this text.
     #[error("the text cannot be tokenized: {0}")]
     Untokenizable(String),
 }

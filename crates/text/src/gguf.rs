@@ -1,4 +1,4 @@
-//! The tokenizer inside a GGUF file as a [`Recipe`].
+//! Converts the tokenizer inside a GGUF file to a [`TokenizerSpec`].
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use baton_core::{GgufVocabulary, TokenId, TokenType, VocabularyKind};
 
 use crate::TextError;
 use crate::bpe::{AddedToken, Merge, Prefix};
-use crate::decoder::Decoder;
+use crate::decoder::TokenDecoder;
 use crate::gguf_pre;
-use crate::recipe::{Recipe, WordRule};
+use crate::tokenizer_spec::{TokenizerSpec, WordRule};
 
-/// Errors name the key.
-pub(crate) fn recipe(vocabulary: &GgufVocabulary) -> Result<(Recipe, Decoder), TextError> {
+/// Errors name the key in the file.
+pub(crate) fn spec(vocabulary: &GgufVocabulary) -> Result<(TokenizerSpec, TokenDecoder), TextError> {
     if vocabulary.tokens.is_empty() {
         return Err(TextError::file("tokenizer.ggml.tokens", "empty"));
     }
@@ -26,7 +26,7 @@ fn byte_level(
     vocabulary: &GgufVocabulary,
     pre: &str,
     ids: &HashMap<&str, u32>,
-) -> Result<(Recipe, Decoder), TextError> {
+) -> Result<(TokenizerSpec, TokenDecoder), TextError> {
     let Some(pre) = gguf_pre::pre(pre) else {
         return Err(TextError::file("tokenizer.ggml.pre", format!("this version does not know \"{pre}\"")));
     };
@@ -40,21 +40,24 @@ fn byte_level(
             TextError::file("tokenizer.ggml.merges", format!("{:?} is not two tokens that make a third", entry.0))
         })
     });
-    let recipe = Recipe {
+    let spec = TokenizerSpec {
         composed: pre.composed,
         merges: merges.collect::<Result<_, _>>()?,
         ignore_merges: pre.ignore_merges,
         ..common(vocabulary, pre.words, pre.add_bos, None)?
     };
-    Ok((recipe, Decoder::byte_level()))
+    Ok((spec, TokenDecoder::byte_level()))
 }
 
-fn sentencepiece(vocabulary: &GgufVocabulary, ids: &HashMap<&str, u32>) -> Result<(Recipe, Decoder), TextError> {
+fn sentencepiece(
+    vocabulary: &GgufVocabulary,
+    ids: &HashMap<&str, u32>,
+) -> Result<(TokenizerSpec, TokenDecoder), TextError> {
     let prefixed = vocabulary.add_space_prefix.unwrap_or(true);
     let words = WordRule::Pieces(if prefixed { Prefix::Always } else { Prefix::Never });
     let merges = merges_by_score(vocabulary, ids)?;
-    let recipe = Recipe { merges, ..common(vocabulary, words, true, Some(TokenId(1)))? };
-    Ok((recipe, Decoder::sentencepiece(usize::from(prefixed))))
+    let spec = TokenizerSpec { merges, ..common(vocabulary, words, true, Some(TokenId(1)))? };
+    Ok((spec, TokenDecoder::sentencepiece(usize::from(prefixed))))
 }
 
 fn common(
@@ -62,7 +65,7 @@ fn common(
     words: WordRule,
     add_bos: bool,
     default_bos: Option<TokenId>,
-) -> Result<Recipe, TextError> {
+) -> Result<TokenizerSpec, TextError> {
     let of_type = vocabulary.tokens.iter().zip(0..).zip(&vocabulary.types);
     let added = of_type.filter_map(|((content, id), kind)| {
         let special = match kind {
@@ -80,7 +83,7 @@ fn common(
         }
     };
     let bos = vocabulary.bos.or(default_bos);
-    Ok(Recipe {
+    Ok(TokenizerSpec {
         tokens: vocabulary.tokens.iter().cloned().zip(0..).collect(),
         added: added.collect(),
         added_to_normalized: Vec::new(),
@@ -94,8 +97,8 @@ fn common(
     })
 }
 
-/// SentencePiece joins whatever two neighbours make a token, the best score first: each way to make a token of two is a
-/// merge, and equal scores are of equal rank.
+/// SentencePiece merges any two neighbours that make a token, the best score first. So each way to make a token of two is a
+/// merge, ranked by score.
 fn merges_by_score(vocabulary: &GgufVocabulary, ids: &HashMap<&str, u32>) -> Result<Vec<Merge>, TextError> {
     const SCORES: &str = "tokenizer.ggml.scores";
     let (tokens, scores) = (&vocabulary.tokens, &vocabulary.scores);
@@ -126,10 +129,10 @@ fn merges_by_score(vocabulary: &GgufVocabulary, ids: &HashMap<&str, u32>) -> Res
     Ok(merges)
 }
 
-/// Vocabularies with equal hashes make the same tokens.
+/// Vocabularies with equal hashes tokenize alike.
 pub(crate) fn hash(vocabulary: &GgufVocabulary) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
-    // Debug spells every field out, and no two values alike.
+    // The debug format contains every field, and differs for different values.
     hasher.update(format!("{vocabulary:?}").as_bytes());
     hasher.finalize()
 }

@@ -1,34 +1,34 @@
-//! How text is cut into words, by the names that llama.cpp's converter gives in `tokenizer.ggml.pre`.
+//! The rules for splitting text into words, by the names that llama.cpp's converter writes to `tokenizer.ggml.pre`.
 
-use crate::bpe::{Cut, GPT2};
-use crate::recipe::WordRule;
+use crate::bpe::{GPT2, SplitRule};
+use crate::tokenizer_spec::WordRule;
 
 pub(crate) struct Pre {
     pub(crate) words: WordRule,
-    /// A word that is a token stays one, whatever the merges say.
+    /// Whether a word that is a token stays one, whatever the merges would give.
     pub(crate) ignore_merges: bool,
-    /// Unless the file says otherwise.
+    /// The default; the file may override it.
     pub(crate) add_bos: bool,
-    /// The original tokenizer composes its text (NFC) first.
+    /// Whether the original tokenizer converts text to its composed form (NFC) first.
     pub(crate) composed: bool,
 }
 
-/// `None` for a name this version does not know.
+/// `None` for an unknown name.
 pub(crate) fn pre(name: &str) -> Option<Pre> {
     let plain = |words| Pre { words, ignore_merges: false, add_bos: false, composed: false };
     Some(match name {
         "gpt-2" | "gpt2" | "phi-2" | "olmo" | "mpt" | "jais" | "exaone4" | "trillion" => {
-            plain(WordRule::Bytes(Cut::Gpt2))
+            plain(WordRule::Bytes(SplitRule::Gpt2))
         }
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => {
-            plain(WordRule::Bytes(Cut::Gpt2Digits))
+            plain(WordRule::Bytes(SplitRule::Gpt2Digits))
         }
         "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "pixtral" | "lfm2" => {
-            Pre { ignore_merges: true, add_bos: true, ..plain(WordRule::Bytes(Cut::Llama3)) }
+            Pre { ignore_merges: true, add_bos: true, ..plain(WordRule::Bytes(SplitRule::Llama3)) }
         }
-        "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => plain(WordRule::Bytes(Cut::Llama3)),
-        "qwen2" | "deepseek-r1-qwen" | "megrez" => Pre { composed: true, ..plain(WordRule::Bytes(Cut::Qwen2)) },
-        "stablelm2" | "hunyuan" => plain(WordRule::Bytes(Cut::Qwen2)),
+        "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => plain(WordRule::Bytes(SplitRule::Llama3)),
+        "qwen2" | "deepseek-r1-qwen" | "megrez" => Pre { composed: true, ..plain(WordRule::Bytes(SplitRule::Qwen2)) },
+        "stablelm2" | "hunyuan" => plain(WordRule::Bytes(SplitRule::Qwen2)),
         "default" => plain(WordRule::Regexes(DEFAULT)),
         "tekken" => Pre { ignore_merges: true, add_bos: true, ..plain(WordRule::Regexes(TEKKEN)) },
         "deepseek-coder" => plain(WordRule::Regexes(DEEPSEEK_CODER)),
@@ -37,7 +37,7 @@ pub(crate) fn pre(name: &str) -> Option<Pre> {
     })
 }
 
-/// What llama.cpp does with files older than `tokenizer.ggml.pre`.
+/// The name that llama.cpp assumes for files older than `tokenizer.ggml.pre`.
 pub(crate) const UNNAMED: &str = "default";
 
 const DEFAULT: &[&str] = &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"];

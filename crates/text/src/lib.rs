@@ -1,5 +1,5 @@
-//! Text for people, token ids for engines. Prompts and conversations arrive from the gateway and leave as ids; ids arrive
-//! from engines one by one and leave as text that is whole characters, cut where the client asked to stop.
+//! Conversion between text and token ids. Prompts and conversations arrive from the gateway and leave as ids; ids arrive from engines
+//! one by one and leave as text in whole characters, which ends at the client's stop strings.
 //!
 //! Nothing here does I/O: the files of a model come in as bytes, and errors name the file they are about.
 
@@ -10,13 +10,13 @@ mod error;
 mod gguf;
 mod gguf_pre;
 mod names;
-mod recipe;
 mod reference;
 mod special;
 mod stop;
 mod template;
 mod tokenizer;
 mod tokenizer_json;
+mod tokenizer_spec;
 mod vocabulary;
 
 pub use detokenizer::{ControlTokens, Detokenizer, TextStart};

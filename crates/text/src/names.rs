@@ -1,14 +1,14 @@
-//! How a tokenizer's file spells its tokens.
+//! The spelling of tokens in a tokenizer's file.
 
 use baton_core::TokenId;
 
-/// End to end: the name of token `i` is `text[ends[i - 1]..ends[i]]`, and empty if it has none.
-pub(crate) struct Names {
+/// All names in one string: the name of token `i` is `text[ends[i - 1]..ends[i]]`, empty if it has none.
+pub(crate) struct TokenNames {
     text: String,
     ends: Vec<u32>,
 }
 
-impl Names {
+impl TokenNames {
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut this = Self { text: String::new(), ends: Vec::new() };
         for name in names {
@@ -24,7 +24,7 @@ impl Names {
         Some(&self.text[begin as usize..end as usize]).filter(|name| !name.is_empty())
     }
 
-    /// One by one: it is asked for a model's two or three special tokens when it is loaded.
+    /// A linear search, used for two or three special tokens when a model is loaded.
     pub(crate) fn id(&self, name: &str) -> Option<TokenId> {
         (0..self.ends.len() as u32).map(TokenId).find(|&token| self.name(token) == Some(name))
     }

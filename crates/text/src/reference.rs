@@ -1,24 +1,24 @@
-//! Hugging Face's own tokenizer, for what [`Bpe`](crate::bpe::Bpe) does not do: slower, and it knows everything.
+//! Hugging Face's own tokenizer, for tokenizers that [`Bpe`](crate::bpe::Bpe) does not support. It is slower.
 
 use serde_json::{Value, json};
 
-use crate::decoder::Decoder;
-use crate::recipe::Recipe;
+use crate::decoder::TokenDecoder;
+use crate::tokenizer_spec::TokenizerSpec;
 use crate::{TextError, Vocabulary};
 
 pub(crate) fn from_json(file: &'static str, json: &[u8]) -> Result<tokenizers::Tokenizer, TextError> {
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(|error| TextError::file(file, error))?;
-    // A limit or a padding left in the file by whoever trained with it would silently change prompts.
+    // Truncation or padding left in the file from training would silently change prompts.
     tokenizer.with_truncation(None).map_err(|error| TextError::file(file, error))?;
     tokenizer.with_padding(None);
     Ok(tokenizer)
 }
 
-/// The tokenizer.json of a byte-level recipe whose words are cut by `regexes`.
-pub(crate) fn byte_level_json(recipe: &Recipe, regexes: &[&str]) -> Value {
-    let names: Vec<&str> = recipe.names();
+/// The tokenizer.json of a byte-level tokenizer whose words are split by `regexes`.
+pub(crate) fn byte_level_json(spec: &TokenizerSpec, regexes: &[&str]) -> Value {
+    let names: Vec<&str> = spec.names();
     let name = |id: u32| names.get(id as usize).copied().unwrap_or_default();
-    let added: Vec<Value> = (recipe.added.iter())
+    let added: Vec<Value> = (spec.added.iter())
         .map(|token| {
             json!({"id": token.id, "content": token.content, "special": token.special, "single_word": false,
                 "lstrip": false, "rstrip": false, "normalized": false})
@@ -29,22 +29,22 @@ pub(crate) fn byte_level_json(recipe: &Recipe, regexes: &[&str]) -> Value {
     let mut cutters: Vec<Value> = regexes.iter().map(split).collect();
     cutters.push(json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}));
     let vocab: serde_json::Map<String, Value> =
-        recipe.tokens.iter().map(|(name, id)| (name.clone(), json!(id))).collect();
+        spec.tokens.iter().map(|(name, id)| (name.clone(), json!(id))).collect();
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
-        "normalizer": recipe.composed.then(|| json!({"type": "NFC"})),
+        "normalizer": spec.composed.then(|| json!({"type": "NFC"})),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": cutters},
         "post_processor": null,
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": recipe.ignore_merges,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": spec.ignore_merges,
             "vocab": vocab,
-            "merges": recipe.merges.iter().map(|merge| [name(merge.left), name(merge.right)]).collect::<Vec<_>>()},
+            "merges": spec.merges.iter().map(|merge| [name(merge.left), name(merge.right)]).collect::<Vec<_>>()},
     })
 }
 
-/// What each id stands for.
-pub(crate) fn vocabulary(tokenizer: &tokenizers::Tokenizer, decoder: &Decoder) -> Vocabulary {
+/// The bytes of each id.
+pub(crate) fn vocabulary(tokenizer: &tokenizers::Tokenizer, decoder: &TokenDecoder) -> Vocabulary {
     let added = tokenizer.get_added_tokens_decoder();
     let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last + 1);
     let tokens = (0..len).map(|id| match added.get(&id) {

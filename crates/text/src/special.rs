@@ -1,4 +1,4 @@
-//! What a tokenizer_config.json adds to the tokenizer: the names of its special tokens, and the chat template.
+//! The parts of tokenizer_config.json that are used: the names of special tokens, and the chat template.
 
 use serde::Deserialize;
 

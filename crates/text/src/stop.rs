@@ -1,4 +1,4 @@
-//! Cuts a text where one of the client's stop strings first is complete, wherever the borders between tokens lie.
+//! Ends a text where one of the client's stop strings first is complete, independent of the borders between tokens.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct Pattern {
 }
 
 impl StopStrings {
-    /// Empty strings match nothing.
+    /// Empty strings never match.
     pub fn new<S: AsRef<str>>(stops: impl IntoIterator<Item = S>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.as_ref().is_empty());
         Self(stops.map(|stop| Pattern::new(stop.as_ref().as_bytes())).collect())
@@ -33,7 +33,7 @@ impl Pattern {
         this
     }
 
-    /// How much of the pattern the text ends with after `byte`, when it ended with `matched` bytes of it before.
+    /// The length of the pattern's prefix that the text ends with after `byte`; before, it ended with `matched` bytes of it.
     fn advance(&self, mut matched: usize, byte: u8) -> usize {
         while matched > 0 && self.bytes[matched] != byte {
             matched = self.fallback[matched - 1];
@@ -56,7 +56,7 @@ pub struct StopMatcher {
     /// Bytes of each pattern that the text ends with.
     matched: Vec<usize>,
     held: String,
-    /// Pass the stop string on, too.
+    /// Whether the stop string is passed on too.
     include: bool,
 }
 
@@ -66,7 +66,7 @@ impl StopMatcher {
         Self { stops, matched, held: String::new(), include }
     }
 
-    /// Appends to `out` what can be part of no stop string any more. `true`: a stop string is complete and the text ends.
+    /// Appends to `out` the text that cannot be part of a stop string any more. `true` when a stop string is complete: the text ends.
     #[must_use]
     pub fn push(&mut self, text: &str, out: &mut String) -> bool {
         let begin = self.held.len();
@@ -87,7 +87,7 @@ impl StopMatcher {
         false
     }
 
-    /// The text has ended by other means: nothing is held back any longer.
+    /// Appends all text that is held back, when the text has ended otherwise.
     pub fn finish(&mut self, out: &mut String) {
         out.push_str(&self.held);
         self.held.clear();
@@ -111,7 +111,7 @@ impl StopMatcher {
 mod tests {
     use super::*;
 
-    /// What each piece lets through, then what the end does; `true` when a stop string ended it.
+    /// The text passed on after each piece and at the end; `true` when a stop string ended it.
     fn run(stops: &[&str], pieces: &[&str], include: bool) -> (Vec<String>, bool) {
         let mut matcher = StopMatcher::new(StopStrings::new(stops), include);
         let mut outs = Vec::new();
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(run(&["END"], &["the E", "ND of"], true), (vec!["the ".to_owned(), "END".to_owned()], true));
     }
 
-    /// The first end of any stop string in `text`, found the slow way.
+    /// The first end of any stop string in `text`, by brute force.
     fn reference(stops: &[&str], text: &str) -> (String, bool) {
         for (end, _) in text.char_indices().map(|(at, c)| (at + c.len_utf8(), c)) {
             let ending = stops.iter().filter(|stop| text[..end].ends_with(**stop)).map(|stop| stop.len()).max();

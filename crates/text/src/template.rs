@@ -1,4 +1,4 @@
-//! Conversations to prompts: the Jinja chat template that comes with a model, as Hugging Face transformers runs it.
+//! Renders conversations as prompts with a model's Jinja chat template, like Hugging Face transformers.
 
 use std::time::SystemTime;
 
@@ -27,14 +27,14 @@ pub struct Message {
 
 pub struct Conversation<'a> {
     pub messages: &'a [Message],
-    /// Open the assistant's turn, so that the model answers instead of continuing the last message.
+    /// Opens the assistant's turn, so that the model answers instead of continuing the last message.
     pub add_generation_prompt: bool,
-    /// Some templates tell the model the date, which is that of UTC.
+    /// The time, whose date in UTC some templates contain.
     pub now: SystemTime,
 }
 
 impl ChatTemplate {
-    /// A chat_template.jinja wins over the template inside tokenizer_config.json; `None` when there is neither.
+    /// A chat_template.jinja comes before the template inside tokenizer_config.json; `None` when there is neither.
     pub fn from_files(config: &TokenizerConfig, chat_template_jinja: Option<&str>) -> Result<Option<Self>, TextError> {
         let (file, source) = match (chat_template_jinja, &config.chat_template) {
             (Some(source), _) => ("chat_template.jinja", source),
@@ -44,7 +44,7 @@ impl ChatTemplate {
         Self::new(file, source, config.bos_token.as_deref(), config.eos_token.as_deref()).map(Some)
     }
 
-    /// The one in a GGUF file; `bos` and `eos` are the texts of its special tokens.
+    /// The template in a GGUF file; `bos` and `eos` are the texts of its special tokens.
     pub fn from_gguf(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
         Self::new("tokenizer.chat_template", source, bos, eos)
     }
@@ -100,7 +100,7 @@ fn refusal(error: Error) -> TextError {
     TextError::Unrenderable(error.to_string())
 }
 
-/// As Python's `json.dumps(ensure_ascii=False)`, which the templates were written for: nothing is escaped for HTML.
+/// Formats like Python's `json.dumps(ensure_ascii=False)`, which templates expect: nothing is escaped for HTML.
 fn to_json(value: &Value, indent: Option<usize>) -> Result<Value, Error> {
     let failed = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
     let mut out = Vec::new();
@@ -132,7 +132,7 @@ impl serde_json::ser::Formatter for Spaced {
     }
 }
 
-/// `{% generation %}` only marks what was trained on: it becomes a tag that changes nothing, with the same whitespace.
+/// Replaces `{% generation %}`, which only matters in training, by a tag without effect and with the same whitespace.
 fn without_generation_marks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -148,7 +148,7 @@ fn without_generation_marks(source: &str) -> String {
     out + rest
 }
 
-/// (up to and with `{%`, the tag's inside, from `%}` on).
+/// Splits at the next tag: text up to and including `{%`, the inside of the tag, text from `%}` on.
 fn next_tag(source: &str) -> Option<(&str, &str, &str)> {
     let begin = source.find("{%")? + 2;
     let end = begin + source[begin..].find("%}")?;

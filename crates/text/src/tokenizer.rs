@@ -1,4 +1,4 @@
-//! Text to token ids, by the rules of a model's tokenizer.json or GGUF file.
+//! Converts text to token ids by the rules of a model's tokenizer.json or GGUF file.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use baton_core::{GgufVocabulary, TokenId};
 use serde_json::Value;
 
 use crate::bpe::Bpe;
-use crate::decoder::Decoder;
-use crate::names::Names;
-use crate::recipe::{Recipe, WordRule};
+use crate::decoder::TokenDecoder;
+use crate::names::TokenNames;
 use crate::tokenizer_json::TokenizerJson;
+use crate::tokenizer_spec::{TokenizerSpec, WordRule};
 use crate::{ControlTokens, Detokenizer, TextError, TextStart, Vocabulary, gguf, reference};
 
-/// Whether the tokenizer's own additions (usually a beginning-of-sequence token) are wanted.
+/// Whether the tokenizer's own additions (usually a beginning-of-sequence token) are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
-    /// As the file's post-processor says: for plain prompts.
+    /// Adds what the file's post-processor defines, for plain prompts.
     Add,
-    /// Only those spelled out in the text: a chat template writes its own.
+    /// Adds none beside those spelled out in the text, for chat templates, which write their own.
     AsWritten,
 }
 
 pub struct Tokenizer {
     encoder: Encoder,
     vocabulary: Arc<Vocabulary>,
-    names: Names,
+    names: TokenNames,
     id: String,
-    /// No token stands for more bytes of text than this; `None` when the text is changed before it is cut into tokens.
+    /// The most bytes of text that a token stands for; `None` when the text is normalized before it is split into tokens.
     longest_token_bytes: Option<usize>,
 }
 
@@ -46,8 +46,8 @@ impl Tokenizer {
         const FILE: &str = "tokenizer.json";
         let id = short_id(blake3::hash(json));
         if let Ok(file) = serde_json::from_slice::<TokenizerJson<'_>>(json)
-            && let Some(recipe) = file.recipe()
-            && let Some(this) = Self::from_recipe(&recipe, &Decoder::from_json(FILE, &file.decoder)?, &id)?
+            && let Some(spec) = file.spec()
+            && let Some(this) = Self::from_spec(&spec, &TokenDecoder::from_json(FILE, &file.decoder)?, &id)?
         {
             return Ok(this);
         }
@@ -56,36 +56,36 @@ impl Tokenizer {
 
     /// From the metadata of a GGUF file; errors name the key.
     pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TextError> {
-        let (recipe, decoder) = gguf::recipe(vocabulary)?;
+        let (spec, decoder) = gguf::spec(vocabulary)?;
         let id = short_id(gguf::hash(vocabulary));
-        if let Some(this) = Self::from_recipe(&recipe, &decoder, &id)? {
+        if let Some(this) = Self::from_spec(&spec, &decoder, &id)? {
             return Ok(this);
         }
-        match recipe.words {
+        match spec.words {
             WordRule::Regexes(regexes) => {
-                let json = reference::byte_level_json(&recipe, regexes).to_string();
+                let json = reference::byte_level_json(&spec, regexes).to_string();
                 Self::from_reference("tokenizer.ggml", json.as_bytes(), id)
             }
             _ => Err(TextError::file("tokenizer.ggml.tokens", "not every byte has a token")),
         }
     }
 
-    fn from_recipe(recipe: &Recipe, decoder: &Decoder, id: &str) -> Result<Option<Self>, TextError> {
-        let vocabulary = Arc::new(recipe.vocabulary(decoder));
-        let Some(bpe) = recipe.cook(&vocabulary)? else { return Ok(None) };
-        let unchanged = matches!(recipe.words, WordRule::Bytes(_)) && !recipe.composed && recipe.spells_every_byte();
+    fn from_spec(spec: &TokenizerSpec, decoder: &TokenDecoder, id: &str) -> Result<Option<Self>, TextError> {
+        let vocabulary = Arc::new(spec.vocabulary(decoder));
+        let Some(bpe) = spec.build(&vocabulary)? else { return Ok(None) };
+        let unchanged = matches!(spec.words, WordRule::Bytes(_)) && !spec.composed && spec.spells_every_byte();
         Ok(Some(Self {
-            encoder: Encoder::Bpe { bpe: Box::new(bpe), before: recipe.before.clone(), after: recipe.after.clone() },
+            encoder: Encoder::Bpe { bpe: Box::new(bpe), before: spec.before.clone(), after: spec.after.clone() },
             longest_token_bytes: unchanged.then(|| vocabulary.longest_token_bytes().max(1)),
             vocabulary,
-            names: Names::new(recipe.names().into_iter()),
+            names: TokenNames::new(spec.names().into_iter()),
             id: id.to_owned(),
         }))
     }
 
     fn from_reference(file: &'static str, json: &[u8], id: String) -> Result<Self, TextError> {
         let fields: Value = serde_json::from_slice(json).map_err(|error| TextError::file(file, error))?;
-        let decoder = Decoder::from_json(file, &fields["decoder"])?;
+        let decoder = TokenDecoder::from_json(file, &fields["decoder"])?;
         let inner = reference::from_json(file, json)?;
         let vocabulary = reference::vocabulary(&inner, &decoder);
         let every_byte_has_a_token = inner.get_normalizer().is_none() && fields["model"]["unk_token"].is_null();
@@ -94,7 +94,7 @@ impl Tokenizer {
         Ok(Self {
             encoder: Encoder::Reference(Box::new(inner)),
             vocabulary: Arc::new(vocabulary),
-            names: Names::new(names.iter().map(String::as_str)),
+            names: TokenNames::new(names.iter().map(String::as_str)),
             id,
             longest_token_bytes,
         })

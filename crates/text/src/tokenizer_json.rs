@@ -1,4 +1,4 @@
-//! A tokenizer.json as a [`Recipe`], if nothing in it is beyond one.
+//! A tokenizer.json as a [`TokenizerSpec`], if nothing in it is beyond one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::bpe::{AddedToken, Cut, Merge, Prefix, SPACE};
-use crate::recipe::{Recipe, WordRule};
+use crate::bpe::{AddedToken, Merge, Prefix, SPACE, SplitRule};
+use crate::tokenizer_spec::{TokenizerSpec, WordRule};
 
 #[derive(Deserialize)]
 pub(crate) struct TokenizerJson<'a> {
@@ -65,7 +65,7 @@ struct Pair<'a>(Cow<'a, str>, Cow<'a, str>);
 
 impl TokenizerJson<'_> {
     /// `None` when the file asks for what only the reference can do.
-    pub(crate) fn recipe(&self) -> Option<Recipe> {
+    pub(crate) fn spec(&self) -> Option<TokenizerSpec> {
         let model = &self.model;
         let plain = |field: &Option<String>| field.as_ref().is_none_or(String::is_empty);
         let plain_bpe = model.kind == "BPE"
@@ -82,7 +82,7 @@ impl TokenizerJson<'_> {
         if matches!(words, WordRule::Pieces(_)) && !normalized.is_empty() {
             return None;
         }
-        Some(Recipe {
+        Some(TokenizerSpec {
             tokens: model.vocab.iter().map(|(name, &id)| (name.0.to_string(), id)).collect(),
             added: self.ids(added),
             added_to_normalized: self.ids(normalized),
@@ -115,8 +115,8 @@ impl TokenizerJson<'_> {
             _ => return None,
         };
         let cut = match cutters.as_slice() {
-            [bytes] if is_byte_level(bytes, true) => Cut::Gpt2,
-            [digits, bytes] if is_byte_level(bytes, true) && is_single_digits(digits) => Cut::Gpt2Digits,
+            [bytes] if is_byte_level(bytes, true) => SplitRule::Gpt2,
+            [digits, bytes] if is_byte_level(bytes, true) && is_single_digits(digits) => SplitRule::Gpt2Digits,
             [split, bytes] if is_byte_level(bytes, false) => isolating_cut(split)?,
             _ => return None,
         };
@@ -212,9 +212,9 @@ fn is_single_digits(step: &Value) -> bool {
     step["type"] == "Digits" && step["individual_digits"] == true
 }
 
-fn isolating_cut(step: &Value) -> Option<Cut> {
+fn isolating_cut(step: &Value) -> Option<SplitRule> {
     let isolates = step["type"] == "Split" && step["behavior"] == "Isolated" && step["invert"] == false;
-    step["pattern"]["Regex"].as_str().filter(|_| isolates).and_then(Cut::of_regex)
+    step["pattern"]["Regex"].as_str().filter(|_| isolates).and_then(SplitRule::of_regex)
 }
 
 /// The ids that a post-processor puts before and after a text.

@@ -1,9 +1,9 @@
-//! Sizes of Llama's descendants, under the names of either format.
+//! Reads the sizes of models like Llama, under the names of either format.
 
 use crate::{Config, ModelError};
 
-/// What a format calls them.
-pub(super) struct Names {
+/// The names of the fields in a format.
+pub(super) struct SizeFields {
     pub(super) hidden: &'static str,
     pub(super) layers: &'static str,
     pub(super) heads: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn read(config: &Config, names: &Names) -> Result<Self, ModelError> {
+    pub(super) fn read(config: &Config, names: &SizeFields) -> Result<Self, ModelError> {
         let hidden = config.required_size(names.hidden)?;
         let heads = config.required_size(names.heads)?;
         let kv_heads = config.size(names.kv_heads)?.unwrap_or(heads);
@@ -42,7 +42,7 @@ impl Sizes {
 }
 
 /// Rotation pairs dimensions, so there is an even number of them.
-fn head_dim(config: &Config, names: &Names, hidden: usize, heads: usize) -> Result<usize, ModelError> {
+fn head_dim(config: &Config, names: &SizeFields, hidden: usize, heads: usize) -> Result<usize, ModelError> {
     let (field, head_dim) = match config.size(names.head_dim)? {
         Some(head_dim) => (names.head_dim, head_dim),
         None if hidden.is_multiple_of(heads) => (names.hidden, hidden / heads),

@@ -1,10 +1,10 @@
-//! What Llama's descendants share in GGUF files, under llama.cpp's names.
+//! Reads models like Llama from GGUF files, under llama.cpp's names.
 
-use super::common::{Names, Sizes};
+use super::common::{SizeFields, Sizes};
 use crate::gguf::GgufFile;
 use crate::{Config, DecoderSpec, LayerPart, ModelError, Part, RopeScaling, RopeSpec};
 
-const NAMES: Names = Names {
+const NAMES: SizeFields = SizeFields {
     hidden: "embedding_length",
     layers: "block_count",
     heads: "attention.head_count",
@@ -14,7 +14,7 @@ const NAMES: Names = Names {
 };
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// Biases, norms of heads and an untied output are there if the file has them.
+/// Biases, norms of heads and an untied output exist if the file has tensors for them.
 pub(super) fn decoder(file: &GgufFile, architecture: &str) -> Result<DecoderSpec, ModelError> {
     let fields = file.values().under(architecture);
     refuse_what_is_not_built(&fields)?;
@@ -58,7 +58,7 @@ fn same_if_given(fields: &Config, field: &str, head_dim: usize) -> Result<(), Mo
     }
 }
 
-/// A sliding window as long as the context is none.
+/// The longest context. A shorter sliding window bounds it; one as long as the context has no effect.
 fn max_context(fields: &Config) -> Result<usize, ModelError> {
     let context = fields.required_size("context_length")?;
     Ok(fields.size("attention.sliding_window")?.map_or(context, |window| context.min(window)))
@@ -83,7 +83,7 @@ fn rope(file: &GgufFile, fields: &Config, head_dim: usize) -> Result<RopeSpec, M
     Ok(RopeSpec { theta, scaling })
 }
 
-/// Llama 3's scaling, which the converter works out.
+/// Factors for Llama 3's scaling, which the converter has computed.
 fn factors(file: &GgufFile, head_dim: usize) -> Result<Vec<f32>, ModelError> {
     let view = file.tensor(ROPE_FACTORS)?;
     let refuse =

@@ -1,11 +1,11 @@
-//! What Llama's descendants share in Hugging Face directories.
+//! Reads models like Llama from Hugging Face directories.
 
 use serde_json::Value;
 
-use super::common::{Names, Sizes};
+use super::common::{SizeFields, Sizes};
 use crate::{Config, DecoderSpec, Dtype, LayerPart, ModelError, Part, rope};
 
-const NAMES: Names = Names {
+const NAMES: SizeFields = SizeFields {
     hidden: "hidden_size",
     layers: "num_hidden_layers",
     heads: "num_attention_heads",
@@ -14,7 +14,7 @@ const NAMES: Names = Names {
     ffn: "intermediate_size",
 };
 
-/// What transformers assumes where config.json is silent.
+/// Values that transformers assumes where config.json has no field.
 pub(super) struct Defaults {
     pub(super) max_context: usize,
     pub(super) norm_eps: f64,
@@ -56,7 +56,7 @@ fn refuse_what_is_not_built(config: &Config) -> Result<(), ModelError> {
     }
 }
 
-/// Of Qwen: transformers 4 has a switch, transformers 5 a list of layer types.
+/// Refuses Qwen's sliding window: transformers 4 has a switch for it, transformers 5 a list of layer types.
 pub(super) fn refuse_sliding_window(config: &Config) -> Result<(), ModelError> {
     if config.flag("use_sliding_window", false)? {
         return Err(config.refuse("use_sliding_window", "true is not supported"));

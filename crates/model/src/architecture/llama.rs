@@ -1,4 +1,4 @@
-//! Llama 2 and 3, and what calls itself Llama (SmolLM2, TinyLlama, …).
+//! Llama 2 and 3, and other models of this architecture (SmolLM2, TinyLlama, …).
 
 use super::hugging_face::{self, Defaults};
 use super::{Architecture, gguf};
@@ -30,7 +30,7 @@ impl Architecture for Llama {
         gguf::decoder(file, self.gguf_name())
     }
 
-    /// llama.cpp rotates neighbours for this architecture, so its converter makes neighbours of what is half a head apart.
+    /// llama.cpp rotates adjacent dimensions for this architecture, so its converter reorders rows that are half a head apart.
     fn gguf_rows(&self, spec: &DecoderSpec, part: Part) -> RowOrder {
         use LayerPart as P;
         match part {

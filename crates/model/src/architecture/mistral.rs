@@ -1,5 +1,5 @@
-//! Mistral 7B and its kin: Llama with a sliding window. A context that fits into the window never notices it, so no longer
-//! one is offered. In GGUF files it is Llama.
+//! Mistral 7B and similar models: Llama with a sliding window. The window has no effect on a context that fits into it, so the
+//! context is limited to its length. In GGUF files this architecture is called Llama.
 
 use super::hugging_face::{self, Defaults};
 use super::{Architecture, llama};

@@ -48,7 +48,7 @@ fn nibbles(packed: &[u8], mut value: impl FnMut(usize, u8)) {
     }
 }
 
-/// 0 or 16 for value j.
+/// Returns the fifth bit of value j: 0 or 16.
 fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> u8 {
     move |j| (bytes[j / 8] >> (j % 8) & 1) << 4
 }

@@ -80,7 +80,7 @@ pub(super) fn q6_k(block: &[u8; 210], values: &mut [f32; 256]) {
     }
 }
 
-/// The bytes that hold two bits of each of sixteen values, and where in the byte.
+/// The bytes that hold two bits of each of sixteen values, and the shift inside each byte.
 fn twos_of(twos: &[u8], sixteen: usize) -> (&[u8], usize) {
     let (half, within) = (sixteen / 8, sixteen % 8);
     (&twos[half * 32 + within % 2 * 16..], within / 2 * 2)

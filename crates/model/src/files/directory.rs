@@ -11,7 +11,7 @@ use super::TokenizerFiles;
 use crate::bundled::BundledModel;
 use crate::{Config, GenerationConfig, ModelError};
 
-/// The largest tokenizer.json seen is about 35 MB; more than this is not one.
+/// Far more than the largest known tokenizer.json, of about 35 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 const CONFIG: &str = "config.json";
@@ -65,7 +65,7 @@ impl Directory {
     }
 }
 
-/// Where files are read by name.
+/// A source of files by name.
 #[derive(Clone, Copy)]
 pub(super) enum Home<'a> {
     Bundled(&'static BundledModel),
@@ -88,7 +88,7 @@ impl Home<'_> {
     }
 }
 
-/// At most one byte more than is allowed.
+/// Reads at most one byte more than is allowed.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;

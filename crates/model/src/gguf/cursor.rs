@@ -1,5 +1,5 @@
-//! Reads a header front to back and never past its end. Counts in a file are not believed: nothing is allocated for more
-//! than the bytes that are there could hold.
+//! Reads a header from front to back and never past its end. Counts in a file are not trusted: nothing is allocated for more items
+//! than the remaining bytes could hold.
 
 use crate::ModelError;
 
@@ -14,7 +14,7 @@ impl<'a> Cursor<'a> {
         Self { file, bytes, at }
     }
 
-    /// At another place of the same header.
+    /// A cursor at another position of the same header.
     pub(super) fn at(&self, at: usize) -> Self {
         Self { at, ..*self }
     }
@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// How many items of at least `item_bytes` follow: no more than there is room for.
+    /// The number of items of at least `item_bytes` that follow, checked against the remaining bytes.
     pub(super) fn count(&mut self, what: &str, item_bytes: usize) -> Result<usize, ModelError> {
         let count = self.u64()?;
         let room = ((self.bytes.len() - self.at) / item_bytes) as u64;

@@ -1,5 +1,5 @@
-//! Key-value pairs of a GGUF header. Single values become a [`Config`], read like any other configuration; lists, which
-//! are long, stay in the file until one is asked for.
+//! Key-value pairs of a GGUF header. Single values become a [`Config`], read like any other configuration; lists, which are long,
+//! stay in the file until one is read.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::{Config, ModelError};
 
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
 const MAX_TEXT_BYTES: usize = 16 << 20;
-/// What a field that should be a single value shows of a list that is there instead.
+/// The number of items that an error shows of a list where a single value was expected.
 const SHOWN_ITEMS: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct Metadata {
+pub(super) struct GgufMetadata {
     pub(super) values: Config,
     lists: BTreeMap<String, List>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     pub(super) count: usize,
-    /// Where its first item lies.
+    /// The offset of its first item.
     pub(super) begin: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     U8,
     I8,
     U16,
@@ -43,27 +43,27 @@ pub(super) enum Kind {
     F64,
 }
 
-/// What follows a key.
-enum Entry {
+/// The value of a key.
+enum MetadataValue {
     Value(Value),
     List(List),
 }
 
-impl Metadata {
+impl GgufMetadata {
     pub(super) fn read(file: &str, cursor: &mut Cursor<'_>, count: usize) -> Result<Self, ModelError> {
         let (mut values, mut lists) = (Map::new(), BTreeMap::new());
         for _ in 0..count {
             let key = cursor.text("a key", MAX_KEY_BYTES)?.to_owned();
             let value = match entry(cursor)? {
-                Entry::Value(value) => value,
-                Entry::List(list) => {
+                MetadataValue::Value(value) => value,
+                MetadataValue::List(list) => {
                     let shown = first_items(cursor, &list)?;
                     lists.insert(key.clone(), list);
                     shown
                 }
             };
             if values.insert(key.clone(), value).is_some() {
-                return Err(cursor.refuse(&format!("the key {key:?} is there twice")));
+                return Err(cursor.refuse(&format!("the key {key:?} occurs twice")));
             }
         }
         Ok(Self { values: Config::new(file, values), lists })
@@ -74,8 +74,8 @@ impl Metadata {
     }
 }
 
-/// The cursor ends behind the value or the list.
-fn entry(cursor: &mut Cursor<'_>) -> Result<Entry, ModelError> {
+/// Reads a value or skips a list.
+fn entry(cursor: &mut Cursor<'_>) -> Result<MetadataValue, ModelError> {
     const LIST: u32 = 9;
     match cursor.u32()? {
         LIST => {
@@ -83,19 +83,19 @@ fn entry(cursor: &mut Cursor<'_>) -> Result<Entry, ModelError> {
             if number == LIST {
                 return Err(cursor.refuse("lists of lists are not supported"));
             }
-            let kind = Kind::of(number, cursor)?;
+            let kind = ValueKind::of(number, cursor)?;
             let count = cursor.count("list items", kind.least_bytes())?;
             let list = List { kind, count, begin: cursor.position() };
-            if kind == Kind::Text {
+            if kind == ValueKind::Text {
                 for _ in 0..count {
                     cursor.text("a text", MAX_TEXT_BYTES)?;
                 }
             } else {
                 cursor.take(count * kind.least_bytes())?;
             }
-            Ok(Entry::List(list))
+            Ok(MetadataValue::List(list))
         }
-        number => Kind::of(number, cursor)?.value(cursor).map(Entry::Value),
+        number => ValueKind::of(number, cursor)?.value(cursor).map(MetadataValue::Value),
     }
 }
 
@@ -104,7 +104,7 @@ fn first_items(cursor: &Cursor<'_>, list: &List) -> Result<Value, ModelError> {
     (0..list.count.min(SHOWN_ITEMS)).map(|_| list.kind.value(&mut items)).collect()
 }
 
-impl Kind {
+impl ValueKind {
     fn of(number: u32, cursor: &Cursor<'_>) -> Result<Self, ModelError> {
         Ok(match number {
             0 => Self::U8,
@@ -123,7 +123,7 @@ impl Kind {
         })
     }
 
-    /// A text has its length in front.
+    /// The fewest bytes of a value; a text begins with its length.
     fn least_bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,

@@ -1,4 +1,4 @@
-//! The tensor table of a GGUF file. Each tensor gets its place in the file, and no two share a byte.
+//! The tensor table of a GGUF file. Each tensor has its place in the file, and no two overlap.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ const MAX_DIMENSIONS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Tensor {
     pub(super) dtype: Dtype,
-    /// Rows first, as everywhere but in GGUF.
+    /// Rows first, unlike in GGUF.
     pub(super) shape: Vec<usize>,
     pub(super) bytes: Range<usize>,
 }
@@ -25,10 +25,10 @@ pub(super) fn read(
     alignment: usize,
     file_bytes: usize,
 ) -> Result<BTreeMap<String, Tensor>, ModelError> {
-    let entries = (0..count).map(|_| Entry::read(file, cursor)).collect::<Result<Vec<_>, _>>()?;
+    let entries = (0..count).map(|_| TensorEntry::read(file, cursor)).collect::<Result<Vec<_>, _>>()?;
     let data_begin = cursor.position().next_multiple_of(alignment);
     let mut tensors = BTreeMap::new();
-    for Entry { name, dtype, shape, offset, length } in entries {
+    for TensorEntry { name, dtype, shape, offset, length } in entries {
         let refuse = |problem: &str| refuse(file, &name, problem);
         if offset % alignment as u64 != 0 {
             return Err(refuse(&format!("begins at {offset}, which is not a multiple of {alignment}")));
@@ -39,7 +39,7 @@ pub(super) fn read(
             refuse(&format!("its {length} bytes from {offset} on lie outside of the file; was it cut off?"))
         })?;
         if tensors.contains_key(&name) {
-            return Err(refuse("is there twice"));
+            return Err(refuse("occurs twice"));
         }
         tensors.insert(name, Tensor { dtype, shape, bytes });
     }
@@ -47,16 +47,16 @@ pub(super) fn read(
     Ok(tensors)
 }
 
-struct Entry {
+struct TensorEntry {
     name: String,
     dtype: Dtype,
     shape: Vec<usize>,
-    /// From the begin of the data.
+    /// The offset from the start of the data.
     offset: u64,
     length: usize,
 }
 
-impl Entry {
+impl TensorEntry {
     fn read(file: &str, cursor: &mut Cursor<'_>) -> Result<Self, ModelError> {
         let name = cursor.text("a tensor's name", MAX_NAME_BYTES)?.to_owned();
         let refuse = |problem: &str| refuse(file, &name, problem);

@@ -3,7 +3,7 @@
 use baton_core::{GgufVocabulary, TokenId, TokenType, VocabularyKind};
 
 use super::GgufFile;
-use super::metadata::Kind;
+use super::metadata::ValueKind;
 use crate::ModelError;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -75,18 +75,18 @@ impl GgufFile {
     }
 
     pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, ModelError> {
-        let texts =
-            self.list(key, "a list of texts", &[Kind::Text], |cursor| Ok(cursor.text(key, usize::MAX)?.to_owned()));
+        let texts = self
+            .list(key, "a list of texts", &[ValueKind::Text], |cursor| Ok(cursor.text(key, usize::MAX)?.to_owned()));
         Ok(texts?.unwrap_or_default())
     }
 
     fn floats(&self, key: &str) -> Result<Vec<f32>, ModelError> {
-        let floats = self.list(key, "a list of f32", &[Kind::F32], |cursor| cursor.u32().map(f32::from_bits));
+        let floats = self.list(key, "a list of f32", &[ValueKind::F32], |cursor| cursor.u32().map(f32::from_bits));
         Ok(floats?.unwrap_or_default())
     }
 
     pub(super) fn types(&self) -> Result<Vec<TokenType>, ModelError> {
-        let types = self.list(TYPES, "a list of i32", &[Kind::I32, Kind::U32], |cursor| {
+        let types = self.list(TYPES, "a list of i32", &[ValueKind::I32, ValueKind::U32], |cursor| {
             let number = cursor.u32()? as i32;
             TokenType::from_gguf(number)
                 .ok_or_else(|| self.values().refuse(TYPES, format!("{number} is not a type of token")))

@@ -1,4 +1,4 @@
-//! Tensors by name, in one safetensors file or in many.
+//! Tensors by name, in one safetensors file or several.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,7 +9,7 @@ use safetensors::tensor::{Dtype as FileDtype, Metadata};
 use serde_json::Value;
 
 use crate::mapped::{FileBytes, TensorFile};
-use crate::source::Place;
+use crate::source::ModelPlace;
 use crate::{Config, Dtype, ModelError, ModelSource, TensorView};
 
 const SINGLE: &str = "model.safetensors";
@@ -17,12 +17,12 @@ const INDEX: &str = "model.safetensors.index.json";
 const HEADER_LENGTH_BYTES: usize = 8;
 
 pub(crate) struct Safetensors {
-    shards: Vec<Shard>,
-    /// Tensor name → shard, when an index file says so; otherwise all are in the only shard.
+    shards: Vec<ShardFile>,
+    /// Tensor name → shard, if there is an index file; otherwise all are in the only shard.
     index: Option<BTreeMap<String, usize>>,
 }
 
-struct Shard {
+struct ShardFile {
     file: String,
     bytes: FileBytes,
     data_begin: usize,
@@ -32,24 +32,26 @@ struct Shard {
 impl Safetensors {
     pub(crate) fn open(source: &ModelSource) -> Result<Self, ModelError> {
         match &source.0 {
-            Place::Bundled(model) => {
+            ModelPlace::Bundled(model) => {
                 let bytes = model.file(SINGLE).ok_or_else(|| not_found(SINGLE, source))?;
-                Ok(Self { shards: vec![Shard::parse(SINGLE.into(), FileBytes::Static(bytes))?], index: None })
+                Ok(Self { shards: vec![ShardFile::parse(SINGLE.into(), FileBytes::Static(bytes))?], index: None })
             }
-            Place::Directory { path, weights: Some(file) } => Self::single(path, file),
-            Place::Directory { path, weights: None } if path.join(SINGLE).exists() => Self::single(path, SINGLE),
-            Place::Directory { path, weights: None } if path.join(INDEX).exists() => Self::sharded(path),
-            Place::Directory { .. } | Place::Gguf(_) => Err(not_found(&format!("{SINGLE} or {INDEX}"), source)),
+            ModelPlace::Directory { path, weights: Some(file) } => Self::single(path, file),
+            ModelPlace::Directory { path, weights: None } if path.join(SINGLE).exists() => Self::single(path, SINGLE),
+            ModelPlace::Directory { path, weights: None } if path.join(INDEX).exists() => Self::sharded(path),
+            ModelPlace::Directory { .. } | ModelPlace::Gguf(_) => {
+                Err(not_found(&format!("{SINGLE} or {INDEX}"), source))
+            }
         }
     }
 
-    /// Whether a directory names weights in this format.
+    /// Whether a directory contains weights in this format.
     pub(crate) fn are_in(directory: &Path) -> bool {
         directory.join(SINGLE).exists() || directory.join(INDEX).exists()
     }
 
     fn single(directory: &Path, file: &str) -> Result<Self, ModelError> {
-        Ok(Self { shards: vec![Shard::map(directory, file)?], index: None })
+        Ok(Self { shards: vec![ShardFile::map(directory, file)?], index: None })
     }
 
     fn sharded(directory: &Path) -> Result<Self, ModelError> {
@@ -57,7 +59,7 @@ impl Safetensors {
         let map = weight_map(&Config::parse(INDEX, &bytes)?)?;
         let files: BTreeSet<&str> = map.values().map(String::as_str).collect();
         let index = map.iter().map(|(tensor, file)| (tensor.clone(), files.range(..file.as_str()).count())).collect();
-        let shards = files.iter().map(|file| Shard::map(directory, file)).collect::<Result<_, _>>()?;
+        let shards = files.iter().map(|file| ShardFile::map(directory, file)).collect::<Result<_, _>>()?;
         Ok(Self { shards, index: Some(index) })
     }
 
@@ -69,12 +71,12 @@ impl Safetensors {
         self.shard_of(name).ok()?.bytes.place_of(tensor.bytes)
     }
 
-    /// The file that holds, or should hold, a tensor.
+    /// The name of the file that holds, or should hold, a tensor.
     pub(crate) fn file_of(&self, name: &str) -> &str {
         self.shard_of(name).map_or(INDEX, |shard| &shard.file)
     }
 
-    fn shard_of(&self, name: &str) -> Result<&Shard, ModelError> {
+    fn shard_of(&self, name: &str) -> Result<&ShardFile, ModelError> {
         let shard = match &self.index {
             None => self.shards.first(),
             Some(index) => index.get(name).and_then(|shard| self.shards.get(*shard)),
@@ -83,7 +85,7 @@ impl Safetensors {
     }
 }
 
-impl Shard {
+impl ShardFile {
     fn map(directory: &Path, file: &str) -> Result<Self, ModelError> {
         match FileBytes::map(&directory.join(file)) {
             Ok(bytes) => Self::parse(file.into(), bytes),
@@ -117,7 +119,7 @@ impl Shard {
     }
 }
 
-/// Tensor name → file name. Shards lie beside the index, so a path in it is refused.
+/// Tensor name → file name. Shards are in the index's directory, so a path in it is refused.
 fn weight_map(index: &Config) -> Result<BTreeMap<String, String>, ModelError> {
     const FIELD: &str = "weight_map";
     let Some(Value::Object(entries)) = index.get(FIELD) else {

@@ -1,4 +1,4 @@
-//! The largest piece of memory that a thread asked for.
+//! Records the largest allocation of a thread.
 
 #![allow(unsafe_code, reason = "a global allocator that watches")]
 
@@ -20,7 +20,7 @@ pub(crate) fn largest() -> usize {
 }
 
 fn note(bytes: usize) {
-    // A thread that ends has no such variable any more.
+    // The variable may be gone while the thread ends.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(bytes)));
 }
 
@@ -28,18 +28,18 @@ fn note(bytes: usize) {
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         note(bytes);
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { System.dealloc(pointer, layout) };
     }
 }

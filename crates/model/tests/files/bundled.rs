@@ -1,4 +1,4 @@
-//! The bundled model through the same door as any other.
+//! The bundled model, opened like any other.
 
 use baton_core::TokenId;
 use baton_model::{DEFAULT_MODEL, Dtype, LayerPart, Model, ModelFiles, ModelSource, Part, TokenizerFiles};

@@ -1,4 +1,4 @@
-//! A safetensors file that was cut off or flipped gets an error, never a panic and never bytes from elsewhere.
+//! A truncated or changed safetensors file gives an error, never a panic and never bytes from outside of the file.
 
 use crate::tiny::{Directory, safetensors, tensors};
 
@@ -70,7 +70,7 @@ fn a_flipped_header_byte_is_refused_or_harmless() {
         match directory.open() {
             Err(_) => refused += 1,
             Ok(model) => {
-                // Two tensors of one shape may have changed places; each still has all its bytes, inside of the file.
+                // Two tensors of one shape may have been swapped, but each still has all its bytes, inside of the file.
                 for part in model.spec.parts() {
                     let tensor = model.tensor(part).unwrap();
                     assert_eq!(tensor.bytes.len(), tensor.dtype.bytes_of(tensor.shape.iter().product()));

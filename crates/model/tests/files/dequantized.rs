@@ -1,4 +1,4 @@
-//! Every tensor type means what llama.cpp says it means, to the last bit: see scripts/gguf_blocks.py.
+//! Every tensor type is dequantized to the same bits as by llama.cpp: see scripts/gguf_blocks.py.
 
 use baton_model::Dtype;
 use safetensors::SafeTensors;

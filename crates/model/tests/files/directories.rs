@@ -1,4 +1,4 @@
-//! Directories as they come: one file, many files, and files that are broken.
+//! Hugging Face directories with one file, with several, and with broken ones.
 
 use crate::tiny::{CONFIG, Directory, Tensor, safetensors, tensors};
 use baton_core::TokenId;

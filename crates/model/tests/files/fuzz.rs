@@ -1,4 +1,4 @@
-//! Valid files, changed at random: thousands of times there must be an answer, never a panic, and never much memory.
+//! Valid files with random changes: opening them must succeed or fail, without a panic and without much memory.
 
 use baton_model::Model;
 
@@ -47,7 +47,7 @@ fn fuzz(whole: &[u8], header: usize, open: impl Fn(&[u8]) -> Option<Model>) {
         };
         opened += 1;
         for part in model.spec.parts() {
-            // All of a tensor lies in the file and can be read.
+            // All bytes of a tensor are inside the file and can be read.
             let tensor = model.tensor(part).unwrap();
             assert_eq!(tensor.bytes.len(), tensor.dtype.bytes_of(tensor.shape.iter().product()), "seed {seed}");
             assert_eq!(tensor.vector().len(), tensor.shape.iter().product::<usize>(), "seed {seed}");

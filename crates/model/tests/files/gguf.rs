@@ -1,4 +1,4 @@
-//! GGUF files as they come, and files that are broken in one place.
+//! Valid GGUF files, and files that are broken in one place.
 
 use baton_core::{TokenId, VocabularyKind};
 use baton_model::{Dtype, LayerPart, Model, ModelSource, Part, RopeScaling, RowOrder, TokenizerFiles};
@@ -27,7 +27,7 @@ fn tokenizer_and_template_are_inside() {
     gguf.set("tokenizer.ggml.eot_token_id", Value::U32(7));
     let mut tokens: Vec<String> = (0..20).map(|id| format!("t{id}")).collect();
     let mut types = vec![1; 20];
-    // One that ends a text, and one that only looks like it.
+    // One token that ends a text, and one that only has a similar name.
     (tokens[9], types[9]) = ("<|endoftext|>".into(), 3);
     (tokens[10], types[10]) = ("<|im_end|>".into(), 1);
     gguf.set("tokenizer.ggml.tokens", Value::Texts(tokens.clone()));
@@ -48,7 +48,7 @@ fn tokenizer_and_template_are_inside() {
 #[test]
 fn llama_has_rotary_pairs_together() {
     let mut gguf = Gguf::qwen2();
-    gguf.call_it("llama");
+    gguf.rename_architecture("llama");
     gguf.tensors.retain(|tensor| tensor.name != "output.weight");
     let factors: Vec<u8> = 2_f32.to_le_bytes().to_vec();
     gguf.tensors.push(Tensor {
@@ -73,7 +73,7 @@ fn llama_has_rotary_pairs_together() {
 #[test]
 fn qwen3_norms_its_heads() {
     let mut gguf = Gguf::qwen2();
-    gguf.call_it("qwen3");
+    gguf.rename_architecture("qwen3");
     gguf.tensors.retain(|tensor| !tensor.name.ends_with(".bias"));
     let directory = Directory::new("gguf_qwen3");
     assert_eq!(gguf.error(&directory), "tiny.gguf: tensor blk.0.attn_q_norm.weight: missing");
@@ -202,9 +202,9 @@ fn what_is_there_twice_is_named() {
     let mut gguf = Gguf::qwen2();
     gguf.tensors[4].name = gguf.tensors[3].name.clone();
     let (twice, name) = (gguf.error(&directory), &gguf.tensors[3].name);
-    assert_eq!(twice, format!("tiny.gguf: tensor {name}: is there twice"));
+    assert_eq!(twice, format!("tiny.gguf: tensor {name}: occurs twice"));
     let mut gguf = Gguf::qwen2();
     gguf.pairs.push(gguf.pairs[0].clone());
     let error = gguf.error(&directory);
-    assert!(error.starts_with("tiny.gguf: the key \"general.architecture\" is there twice"), "{error}");
+    assert!(error.starts_with("tiny.gguf: the key \"general.architecture\" occurs twice"), "{error}");
 }

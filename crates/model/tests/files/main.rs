@@ -1,4 +1,4 @@
-//! Models opened from files: the bundled one, tiny ones as they come, and damaged ones.
+//! Models opened from files: the bundled one, tiny valid ones, and damaged ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 

@@ -19,10 +19,10 @@ pub(crate) enum Value {
 #[derive(Clone)]
 pub(crate) struct Tensor {
     pub(crate) name: String,
-    /// Fastest first.
+    /// The fastest-changing dimension first.
     pub(crate) sizes: Vec<u64>,
     pub(crate) kind: u32,
-    /// Where the table says it is, if not where it is.
+    /// The offset in the table, if it is not the right one.
     pub(crate) offset: Option<u64>,
     pub(crate) bytes: Vec<u8>,
 }
@@ -77,7 +77,7 @@ impl Gguf {
     }
 
     /// The same under another architecture's name.
-    pub(crate) fn call_it(&mut self, architecture: &'static str) {
+    pub(crate) fn rename_architecture(&mut self, architecture: &'static str) {
         for (key, _) in &mut self.pairs {
             *key = key.replace("qwen2.", &format!("{architecture}."));
         }

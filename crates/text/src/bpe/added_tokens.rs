@@ -1,4 +1,4 @@
-//! Tokens that are found in the text before it is cut into words: turns of a chat, tools, fill-in-the-middle.
+//! Added tokens, which are matched in the text before it is split into words: turns of a chat, tools, fill-in-the-middle.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -11,12 +11,12 @@ pub(crate) struct AddedToken {
     pub(crate) special: bool,
 }
 
-pub(crate) enum Piece<'a> {
+pub(crate) enum TextPiece<'a> {
     Text(&'a str),
     Token(u32),
 }
 
-/// The first in the text wins, and of those that begin together the longest.
+/// A matcher of added tokens. The first match in the text wins; of those that begin together the longest.
 pub(crate) struct AddedTokens {
     finder: AhoCorasick,
     ids: Vec<u32>,
@@ -36,17 +36,17 @@ impl AddedTokens {
     }
 
     /// The pieces of a text in order; texts among them are not empty.
-    pub(crate) fn split<'a>(&self, text: &'a str, mut piece: impl FnMut(Piece<'a>)) {
+    pub(crate) fn split<'a>(&self, text: &'a str, mut piece: impl FnMut(TextPiece<'a>)) {
         let mut begin = 0;
         for found in self.finder.find_iter(text) {
             if begin < found.start() {
-                piece(Piece::Text(&text[begin..found.start()]));
+                piece(TextPiece::Text(&text[begin..found.start()]));
             }
-            piece(Piece::Token(self.ids[found.pattern().as_usize()]));
+            piece(TextPiece::Token(self.ids[found.pattern().as_usize()]));
             begin = found.end();
         }
         if begin < text.len() {
-            piece(Piece::Text(&text[begin..]));
+            piece(TextPiece::Text(&text[begin..]));
         }
     }
 }

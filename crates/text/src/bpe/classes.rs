@@ -1,4 +1,4 @@
-//! What kind of character stands where, as the regular expressions of tokenizers tell them apart.
+//! Classes of characters, as the regular expressions of tokenizers distinguish them.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ impl Classes {
         CLASSES.get_or_init(|| Self::compress(&regex_kinds()))
     }
 
-    /// The same, but numbers are those of the standard library: the reference's digit splitter asks that one.
+    /// The same with the standard library's numbers, which the reference's digit splitter uses.
     pub(crate) fn of_digit_splitter() -> &'static Self {
         static CLASSES: OnceLock<Classes> = OnceLock::new();
         CLASSES.get_or_init(|| {
@@ -75,7 +75,7 @@ fn ranges(class: &str) -> Vec<RangeInclusive<usize>> {
         Ok(HirKind::Class(Class::Unicode(class))) => {
             class.iter().map(|range| range.start() as usize..=range.end() as usize).collect()
         }
-        // Only if the crate were built without its Unicode tables, which the first test would notice.
+        // Cannot happen: the crate is built with its Unicode tables.
         _ => Vec::new(),
     }
 }

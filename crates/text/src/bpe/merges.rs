@@ -1,9 +1,9 @@
-//! Symbols into tokens: of all neighbours that may be joined, those of the lowest rank first, from left to right.
+//! Merges symbols into tokens: of all adjacent pairs with a merge, the one of the lowest rank first, from left to right.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// `left` and `right` may become `token`.
+/// A rule that merges `left` and `right` into `token`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merge {
     pub(crate) left: u32,
@@ -16,25 +16,25 @@ const NO_TOKEN: u32 = u32::MAX;
 const NO_RANK: u32 = u32::MAX;
 const EMPTY: Merge = Merge { left: NO_TOKEN, right: NO_TOKEN, rank: NO_RANK, token: NO_TOKEN };
 
-/// Up to this length looking at all ranks for each join beats a queue.
+/// Up to this length scanning all ranks for each merge is faster than a queue.
 const SHORT_SYMBOLS: usize = 24;
 
-/// All pairs in one open table, at most half full: a look-up is mostly one cache line.
+/// All pairs in an open-addressing hash table that is at most half full, so most lookups read one cache line.
 pub(crate) struct Merges {
     slots: Vec<Merge>,
     shift: u32,
 }
 
-/// The memory of one merging thread.
+/// Buffers of one thread that merges.
 #[derive(Default)]
 pub(crate) struct MergeScratch {
     symbols: Vec<Symbol>,
-    /// Rank and position, which order the joins; entries that no longer hold are passed over.
+    /// Merges by rank and position; entries that are out of date are skipped.
     queue: BinaryHeap<Reverse<(u32, u32)>>,
 }
 
 impl MergeScratch {
-    /// Worth keeping: a text without a space may have needed megabytes.
+    /// Whether the buffers are worth keeping: a text without spaces may have needed megabytes.
     pub(crate) fn is_small(&self) -> bool {
         self.symbols.capacity() <= 1 << 14
     }
@@ -43,7 +43,7 @@ impl MergeScratch {
 #[derive(Clone, Copy)]
 struct Symbol {
     token: u32,
-    /// Of joining it with the next, and the token that would come of it.
+    /// The rank of merging it with the next symbol, and the token that results.
     rank: u32,
     joined: u32,
     previous: u32,
@@ -64,7 +64,7 @@ impl Merges {
         this
     }
 
-    /// Where the pair is, or would be.
+    /// The index of the pair, or of the slot where it would be.
     #[inline]
     fn slot(&self, left: u32, right: u32) -> usize {
         let pair = u64::from(left) << 32 | u64::from(right);
@@ -140,7 +140,7 @@ impl Merges {
         };
     }
 
-    /// A list in place: the first symbol never goes away, a joined one stays where its left part was.
+    /// Uses a linked list in place: a merged symbol takes the place of its left part.
     fn merge_long(&self, scratch: &mut MergeScratch) {
         let MergeScratch { symbols: word, queue } = scratch;
         queue.clear();
@@ -154,7 +154,7 @@ impl Merges {
         }
         while let Some(Reverse((rank, at))) = queue.pop() {
             let left = word[at as usize];
-            // Joined otherwise since, or gone: a symbol that is gone has no rank.
+            // Out of date: the symbol was merged since. A removed symbol has no rank.
             if left.rank != rank {
                 continue;
             }
@@ -186,7 +186,7 @@ impl Merges {
 mod tests {
     use super::*;
 
-    /// What merging means, as plainly as it can be said.
+    /// The definition of merging, without optimizations.
     fn plainly(merges: &[Merge], word: &[u32]) -> Vec<u32> {
         let mut word = word.to_vec();
         loop {
@@ -209,7 +209,7 @@ mod tests {
         };
         let mut joined = 0;
         for _ in 0..400 {
-            // Few symbols and several pairs of one rank: most joins are disputed.
+            // Few symbols and several pairs of one rank, so most merges compete with others.
             let alphabet = 2 + random(3);
             let merges: Vec<Merge> = (0..12)
                 .map(|token| Merge {

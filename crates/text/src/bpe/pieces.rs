@@ -1,10 +1,10 @@
-//! SentencePiece's way: a space is the letter ▁ of the word after it, and a character without a token is spelled in bytes.
+//! SentencePiece's rules: a space is the letter ▁ of the word after it, and a character without a token is spelled in bytes.
 
 use std::collections::HashMap;
 
 pub(crate) const SPACE: char = '▁';
 
-/// When a text gets a space before it, so that its first word looks like any other.
+/// When a space is put before a text, so that its first word looks like any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefix {
     Never,
@@ -23,8 +23,8 @@ pub(crate) struct Pieces {
     neighbours: Neighbours,
 }
 
-/// Which characters stand side by side inside any joined token. Where two do not, no join ever reaches across, so the text
-/// may be cut there: into words, mostly. All characters beyond ASCII count as one.
+/// Which pairs of characters are adjacent inside any merged token. No merge crosses other pairs, so the text may be split there,
+/// mostly into words. All characters beyond ASCII count as one.
 struct Neighbours([u128; 129]);
 
 impl Neighbours {
@@ -32,7 +32,7 @@ impl Neighbours {
         let mut this = Self([0; 129]);
         for token in tokens {
             for (left, right) in token.chars().zip(token.chars().skip(1)) {
-                // Before a character beyond ASCII nothing is ever cut.
+                // The text is never split before a character beyond ASCII.
                 if let right @ ..128 = kind(right) {
                     this.0[kind(left)] |= 1 << right;
                 }
@@ -47,7 +47,7 @@ impl Neighbours {
     }
 }
 
-/// A space is what it will be spelled as.
+/// A space counts as the ▁ that it will become.
 fn kind(char: char) -> usize {
     let char = if char == SPACE { ' ' } else { char };
     (char as usize).min(128)
@@ -85,7 +85,7 @@ impl Pieces {
         }
     }
 
-    /// Up to where nothing is joined with what follows.
+    /// The first position after `begin` that no merge crosses.
     pub(crate) fn end_of_word(&self, text: &str, begin: usize) -> usize {
         let bytes = text.as_bytes();
         let (mut left, mut at) = self.kind_at(bytes, begin);
@@ -99,7 +99,7 @@ impl Pieces {
         at
     }
 
-    /// And where the character ends.
+    /// The kind of a character, and its end.
     #[inline]
     fn kind_at(&self, text: &[u8], at: usize) -> (usize, usize) {
         match text[at..] {

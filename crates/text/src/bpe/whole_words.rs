@@ -1,4 +1,4 @@
-//! Words that are tokens as they stand, whatever the merges say (`ignore_merges`).
+//! Words that are tokens as a whole, whatever the merges would give (`ignore_merges`).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::Vocabulary;
 
 const NONE: u32 = u32::MAX;
 
-/// Ids in an open table by the hash of their bytes, which the vocabulary holds.
+/// Ids in an open-addressing table by the hash of their bytes, which the vocabulary holds.
 pub(crate) struct WholeWords {
     slots: Vec<u32>,
     vocabulary: Arc<Vocabulary>,

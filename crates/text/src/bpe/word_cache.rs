@@ -1,39 +1,39 @@
-//! The tokens of words seen before: most words of a text are among a few thousand, and one look-up is all they cost.
+//! A cache of the tokens of words: most words of a text are among a few thousand, and cost one lookup each.
 
-/// A word of up to 23 bytes, its last byte its length; so no two words look alike.
-type Key = [u64; 3];
+/// A word of up to 23 bytes, with its length in the last byte, so that different words have different keys.
+type WordKey = [u64; 3];
 const LONGEST_WORD: usize = 23;
 const MOST_TOKENS: usize = 8;
-/// 2 MB: about a core's own cache.
+/// 2 MB, about the size of a core's L2 cache.
 const ENTRIES: usize = 1 << 15;
 
 /// One cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Entry {
-    key: Key,
+struct CachedWord {
+    key: WordKey,
     tokens: [u32; MOST_TOKENS],
     len: u8,
 }
 
-/// A word has one place, and a newer one takes it: nothing grows and nothing has to be thrown out.
-pub(crate) struct WordCache(Vec<Entry>);
+/// Each word has one entry, which newer words overwrite, so the cache has a fixed size.
+pub(crate) struct WordCache(Vec<CachedWord>);
 
-/// A word's place in the cache, unless it is too long for one.
+/// The entry of a word that is not too long for the cache.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
-    key: Key,
+pub(crate) struct CacheSlot {
+    key: WordKey,
     index: usize,
 }
 
 impl WordCache {
     pub(crate) fn new() -> Self {
-        Self(vec![Entry { key: [0; 3], tokens: [0; MOST_TOKENS], len: 0 }; ENTRIES])
+        Self(vec![CachedWord { key: [0; 3], tokens: [0; MOST_TOKENS], len: 0 }; ENTRIES])
     }
 
-    /// Of the word `text[begin..end]`, which is not empty.
+    /// The entry of the word `text[begin..end]`, which is not empty.
     #[inline]
-    pub(crate) fn place(text: &[u8], begin: usize, end: usize) -> Option<Place> {
+    pub(crate) fn place(text: &[u8], begin: usize, end: usize) -> Option<CacheSlot> {
         let len = end - begin;
         if len > LONGEST_WORD {
             return None;
@@ -46,23 +46,23 @@ impl WordCache {
                 words(&bytes)
             }
         };
-        // Whole words of the key before the last byte stay, of the last one its bytes, nothing after.
+        // Keeps the bytes of the word and clears those after it.
         let bits = len as u32 * 8;
         for (at, word) in key.iter_mut().enumerate() {
             let kept = bits.saturating_sub(at as u32 * 64).min(64);
             *word &= u64::MAX.checked_shr(64 - kept).unwrap_or(0);
         }
         key[2] |= (len as u64) << 56;
-        Some(Place { key, index: index(key) })
+        Some(CacheSlot { key, index: index(key) })
     }
 
     #[inline]
-    pub(crate) fn tokens(&self, place: Place) -> Option<&[u32]> {
+    pub(crate) fn tokens(&self, place: CacheSlot) -> Option<&[u32]> {
         let entry = &self.0[place.index];
         (entry.key == place.key).then(|| &entry.tokens[..entry.len as usize % (MOST_TOKENS + 1)])
     }
 
-    pub(crate) fn insert(&mut self, place: Place, tokens: &[u32]) {
+    pub(crate) fn insert(&mut self, place: CacheSlot, tokens: &[u32]) {
         if let Some(known) = self.0[place.index].tokens.get_mut(..tokens.len()) {
             known.copy_from_slice(tokens);
             self.0[place.index].key = place.key;
@@ -72,7 +72,7 @@ impl WordCache {
 }
 
 #[inline]
-fn words(bytes: &[u8; 24]) -> Key {
+fn words(bytes: &[u8; 24]) -> WordKey {
     let mut key = [0; 3];
     for (word, bytes) in key.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
@@ -81,7 +81,7 @@ fn words(bytes: &[u8; 24]) -> Key {
 }
 
 #[inline]
-fn index([a, b, c]: Key) -> usize {
+fn index([a, b, c]: WordKey) -> usize {
     let product = u128::from(a ^ 0x9E37_79B9_7F4A_7C15) * u128::from(b ^ c.rotate_left(29) ^ 0xD6E8_FEB8_6659_FD93);
     let mixed = (product as u64 ^ (product >> 64) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> (64 - ENTRIES.ilog2())) as usize

@@ -4,7 +4,7 @@
 use super::classes::{Classes, LETTER, NUMBER, OTHER, SPACE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum SplitRule {
     /// [`GPT2`], the default of byte-level pre-tokenizers.
     Gpt2,
     /// The same after every digit has been set apart: SmolLM, StarCoder.
@@ -20,7 +20,7 @@ pub(crate) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]
 pub(crate) const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-impl Cut {
+impl SplitRule {
     pub(crate) fn of_regex(regex: &str) -> Option<Self> {
         match regex {
             GPT2 => Some(Self::Gpt2),

@@ -1,14 +1,16 @@
-//! What byte pair encoding needs to know of a tokenizer, whatever file it came in.
+//! A tokenizer that uses byte pair encoding, independent of its file format.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::bpe::{AddedToken, AddedTokens, Bpe, Cut, Idle, Merge, Merges, Pieces, Prefix, WholeWords, Words};
-use crate::decoder::{Decoder, byte_of_char};
+use crate::bpe::{
+    AddedToken, AddedTokens, Bpe, Idle, Merge, Merges, Pieces, Prefix, SplitRule, WholeWords, WordVocabulary,
+};
+use crate::decoder::{TokenDecoder, byte_of_char};
 use crate::{TextError, Vocabulary};
 
-pub(crate) struct Recipe {
-    /// As they are spelled in the file, with their ids.
+pub(crate) struct TokenizerSpec {
+    /// The spelling in the file, with the ids.
     pub(crate) tokens: Vec<(String, u32)>,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) added_to_normalized: Vec<AddedToken>,
@@ -16,23 +18,23 @@ pub(crate) struct Recipe {
     pub(crate) words: WordRule,
     pub(crate) merges: Vec<Merge>,
     pub(crate) ignore_merges: bool,
-    /// A byte without a token leaves none behind, as in the reference when there is no token for the unknown.
+    /// Whether a byte without a token is dropped, as in the reference where there is no unknown token.
     pub(crate) drops_unknown: bool,
-    /// Ids around a text, when special tokens are wanted.
+    /// Ids before a text, when special tokens are requested.
     pub(crate) before: Vec<u32>,
     pub(crate) after: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WordRule {
-    Bytes(Cut),
+    Bytes(SplitRule),
     Pieces(Prefix),
-    /// Bytes, in words that only the reference can cut: each sets its matches apart in what those before it left over.
+    /// Bytes, split by regular expressions that only the reference supports: each splits what those before it left over.
     Regexes(&'static [&'static str]),
 }
 
-impl Recipe {
-    /// How the file spells each id; empty where it has none.
+impl TokenizerSpec {
+    /// The file's spelling of each id; empty where there is none.
     pub(crate) fn names(&self) -> Vec<&str> {
         let added = || self.added.iter().chain(&self.added_to_normalized);
         let last = self.tokens.iter().map(|&(_, id)| id).chain(added().map(|token| token.id)).max();
@@ -42,23 +44,23 @@ impl Recipe {
         names
     }
 
-    /// What each id stands for.
-    pub(crate) fn vocabulary(&self, decoder: &Decoder) -> Vocabulary {
+    /// The bytes of each id.
+    pub(crate) fn vocabulary(&self, decoder: &TokenDecoder) -> Vocabulary {
         let added = || self.added.iter().chain(&self.added_to_normalized);
         let special: HashMap<u32, bool> = added().map(|token| (token.id, token.special)).collect();
         let tokens = self.names().into_iter().zip(0..).map(|(name, id)| match special.get(&id) {
-            // Added tokens are matched in the raw text, so they stand for exactly what they say.
+            // Added tokens are matched in the raw text, so their spelling is their text.
             Some(&special) => (name.as_bytes().to_vec(), special),
             None => (decoder.bytes(name), false),
         });
         Vocabulary::new(tokens, decoder.leading_spaces)
     }
 
-    /// `None` when the vocabulary cannot spell every text, or its words are not cut by us.
-    pub(crate) fn cook(&self, vocabulary: &Arc<Vocabulary>) -> Result<Option<Bpe>, TextError> {
+    /// `None` when the vocabulary cannot spell every text, or only the reference can split it into words.
+    pub(crate) fn build(&self, vocabulary: &Arc<Vocabulary>) -> Result<Option<Bpe>, TextError> {
         let words = match self.words {
-            WordRule::Bytes(cut) => self.byte_tokens().map(|tokens| Words::Bytes { cut, tokens }),
-            WordRule::Pieces(prefix) => self.pieces(prefix).map(|pieces| Words::Pieces(Box::new(pieces))),
+            WordRule::Bytes(rule) => self.byte_tokens().map(|tokens| WordVocabulary::Bytes { rule, tokens }),
+            WordRule::Pieces(prefix) => self.pieces(prefix).map(|pieces| WordVocabulary::Pieces(Box::new(pieces))),
             WordRule::Regexes(_) => None,
         };
         let Some(words) = words else { return Ok(None) };
@@ -80,7 +82,7 @@ impl Recipe {
         (self.drops_unknown || tokens.iter().all(Option::is_some)).then(|| Box::new(tokens))
     }
 
-    /// Whether every text of bytes has a token for each of them, or for several together.
+    /// Whether every byte has a token.
     pub(crate) fn spells_every_byte(&self) -> bool {
         self.tokens_of_bytes().iter().all(Option::is_some)
     }
