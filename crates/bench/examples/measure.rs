@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use baton_bench::measure::{Ceilings, StepLimits, StepTime, Steps};
+use baton_bench::measure::{Ceilings, LargestStep, StepTime, Steps};
 use baton_cpu::{Products, WeightForm};
 use baton_model::{DEFAULT_MODEL, Model, ModelSource};
 
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
         }
     }
     let model = Arc::new(Model::open(&ModelSource::resolve(&name)?)?);
-    let limits = StepLimits { tokens: PREFILL_TOKENS, batch: 32, context: DECODE_CONTEXT };
+    let limits = LargestStep { tokens: PREFILL_TOKENS, batch: 32, context: DECODE_CONTEXT };
     let mut steps = Steps::model(model, threads, tp, limits, weights, products)?;
     let mut ceilings = Ceilings::new(threads, None, DRAM_BYTES)?;
     println!("{name}: {:.1} MB of weights, {threads} threads, {}", steps.weight_bytes() / 1e6, steps.isa());

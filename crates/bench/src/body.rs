@@ -7,15 +7,15 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::random::Random;
-use crate::workload::{Chat, Piece};
+use crate::workload::{Chat, TextPart};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Api {
+pub(crate) enum RequestApi {
     Completions,
     Chat,
 }
 
-impl Api {
+impl RequestApi {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Completions => "/completions",
@@ -34,8 +34,8 @@ pub(crate) enum PromptForm {
 
 /// What the server takes.
 #[derive(Clone, Debug)]
-pub(crate) struct Dialect {
-    pub(crate) api: Api,
+pub(crate) struct RequestDialect {
+    pub(crate) api: RequestApi,
     pub(crate) prompt: PromptForm,
     pub(crate) model: Option<String>,
     /// Answers have the asked length, whatever the model would like.
@@ -47,13 +47,13 @@ pub(crate) struct Dialect {
     pub(crate) seed: u64,
 }
 
-impl Dialect {
+impl RequestDialect {
     pub(crate) fn body(&self, chat: &Chat, turn: usize) -> Bytes {
         let mut out = Vec::new();
         out.push(b'{');
         match self.api {
-            Api::Completions => self.write_prompt(chat, turn, &mut out),
-            Api::Chat => self.write_messages(chat, turn, &mut out),
+            RequestApi::Completions => self.write_prompt(chat, turn, &mut out),
+            RequestApi::Chat => self.write_messages(chat, turn, &mut out),
         }
         for (name, value) in self.fields(chat.turns[turn].output_tokens) {
             out.push(b',');
@@ -108,7 +108,7 @@ impl Dialect {
         out.push(b']');
     }
 
-    fn write_ids<'a>(&self, pieces: impl IntoIterator<Item = &'a Piece>, range: &Range<u32>, out: &mut Vec<u8>) {
+    fn write_ids<'a>(&self, pieces: impl IntoIterator<Item = &'a TextPart>, range: &Range<u32>, out: &mut Vec<u8>) {
         out.push(b'[');
         for piece in pieces {
             let mut random = Random::new(self.seed, &piece.text.labels());
@@ -123,7 +123,7 @@ impl Dialect {
         out.push(b']');
     }
 
-    fn write_words<'a>(&self, pieces: impl IntoIterator<Item = &'a Piece>, out: &mut Vec<u8>) {
+    fn write_words<'a>(&self, pieces: impl IntoIterator<Item = &'a TextPart>, out: &mut Vec<u8>) {
         out.push(b'"');
         for piece in pieces {
             let mut random = Random::new(self.seed, &piece.text.labels());
@@ -141,7 +141,7 @@ impl Dialect {
 }
 
 /// The history before a turn and the turn itself, as who said what.
-fn messages(chat: &Chat, turn: usize) -> impl Iterator<Item = (&'static str, &[Piece])> {
+fn messages(chat: &Chat, turn: usize) -> impl Iterator<Item = (&'static str, &[TextPart])> {
     chat.turns[..=turn].iter().enumerate().flat_map(move |(at, said)| {
         let answer = (at < turn).then_some(("assistant", std::slice::from_ref(&said.answer)));
         [Some(("user", said.user.as_slice())), answer].into_iter().flatten()
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::workload::lengths::Lengths;
-    use crate::workload::{Source, Synthetic, Workload};
+    use crate::workload::{ChatSource, Synthetic, Workload};
 
     fn workload(seed: u64) -> Arc<Workload> {
         let synthetic = Synthetic {
@@ -178,14 +178,22 @@ mod tests {
             shared_prefix_share: 0.5,
             prefix_groups: 1,
         };
-        Arc::new(Workload { source: Source::Synthetic(synthetic), seed, context_tokens: None })
+        Arc::new(Workload { source: ChatSource::Synthetic(synthetic), seed, context_tokens: None })
     }
 
-    fn dialect(api: Api, prompt: PromptForm, seed: u64) -> Dialect {
-        Dialect { api, prompt, model: Some("m\"".into()), ignore_eos: true, usage: true, extra: Map::new(), seed }
+    fn dialect(api: RequestApi, prompt: PromptForm, seed: u64) -> RequestDialect {
+        RequestDialect {
+            api,
+            prompt,
+            model: Some("m\"".into()),
+            ignore_eos: true,
+            usage: true,
+            extra: Map::new(),
+            seed,
+        }
     }
 
-    fn bodies(dialect: &Dialect) -> Vec<Bytes> {
+    fn bodies(dialect: &RequestDialect) -> Vec<Bytes> {
         let workload = workload(dialect.seed);
         let chats = workload.chats().take(5);
         chats.flat_map(|chat| [dialect.body(&chat, 0), dialect.body(&chat, 1)]).collect()
@@ -198,9 +206,9 @@ mod tests {
     #[test]
     fn the_same_seed_sends_the_same_bytes() {
         for (api, prompt) in [
-            (Api::Completions, PromptForm::Ids(10..500)),
-            (Api::Completions, PromptForm::Text),
-            (Api::Chat, PromptForm::Text),
+            (RequestApi::Completions, PromptForm::Ids(10..500)),
+            (RequestApi::Completions, PromptForm::Text),
+            (RequestApi::Chat, PromptForm::Text),
         ] {
             let sent = bodies(&dialect(api, prompt.clone(), 3));
             assert_eq!(sent, bodies(&dialect(api, prompt.clone(), 3)));
@@ -211,7 +219,8 @@ mod tests {
 
     #[test]
     fn ids_have_the_asked_number_and_range_and_share_what_is_shared() {
-        let sent: Vec<_> = bodies(&dialect(Api::Completions, PromptForm::Ids(10..500), 3)).iter().map(parsed).collect();
+        let sent: Vec<_> =
+            bodies(&dialect(RequestApi::Completions, PromptForm::Ids(10..500), 3)).iter().map(parsed).collect();
         let prompts: Vec<Vec<u64>> =
             sent.iter().map(|body| serde_json::from_value(body["prompt"].clone()).unwrap()).collect();
         assert!(prompts.iter().flatten().all(|id| (10..500).contains(id)));
@@ -225,7 +234,7 @@ mod tests {
 
     #[test]
     fn chats_alternate() {
-        let sent = parsed(&bodies(&dialect(Api::Chat, PromptForm::Text, 3))[1]);
+        let sent = parsed(&bodies(&dialect(RequestApi::Chat, PromptForm::Text, 3))[1]);
         let roles: Vec<_> = sent["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
         assert_eq!(roles, ["user", "assistant", "user"]);
         assert_eq!(sent["messages"][1]["content"].as_str().unwrap().split(' ').count(), 8);
@@ -234,7 +243,7 @@ mod tests {
 
     #[test]
     fn users_have_the_last_word() {
-        let mut dialect = dialect(Api::Chat, PromptForm::Text, 3);
+        let mut dialect = dialect(RequestApi::Chat, PromptForm::Text, 3);
         dialect.extra.insert("temperature".into(), 1.into());
         dialect.extra.insert("top_k".into(), 5.into());
         let sent = parsed(&bodies(&dialect)[0]);

@@ -10,19 +10,19 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::error::BenchError;
 use crate::probe::models;
-use crate::record::Failure;
-use crate::sse::Usage;
-use crate::target::Target;
+use crate::record::RequestFailure;
+use crate::sse::ChunkUsage;
+use crate::target::ServerUrl;
 use crate::units::ms;
 
 #[derive(Args, Debug)]
 pub struct ChatOptions {
     /// The server: anything that speaks OpenAI's chat API over http
     #[arg(long, default_value = "http://127.0.0.1:8000", value_name = "URL")]
-    url: Target,
+    url: ServerUrl,
 
     /// Which model to talk to [default: the first of /v1/models]
     #[arg(long, value_name = "NAME")]
@@ -51,13 +51,13 @@ const HELP: &str = "  /clear    begin anew
   /exit     leave, as Ctrl-D does; Ctrl-C stops an answer";
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Message {
+struct ChatMessage {
     role: &'static str,
     content: String,
 }
 
 pub async fn chat(options: &ChatOptions) -> Result<(), BenchError> {
-    let client = Client::new(options.url.clone(), options.api_key.clone(), 1)?;
+    let client = HttpClient::new(options.url.clone(), options.api_key.clone(), 1)?;
     let model = match &options.model {
         Some(model) => Some(model.clone()),
         None => {
@@ -78,8 +78,8 @@ pub async fn chat(options: &ChatOptions) -> Result<(), BenchError> {
         let Some(line) = line else { break };
         let Some(command) = talk.read(line.trim()) else { continue };
         match command {
-            Command::Leave => break,
-            Command::Answer => {
+            ChatCommand::Leave => break,
+            ChatCommand::Answer => {
                 let stopped = tokio::select! {
                     biased;
                     () = interrupted() => true,
@@ -103,26 +103,26 @@ pub async fn chat(options: &ChatOptions) -> Result<(), BenchError> {
     Ok(())
 }
 
-enum Command {
+enum ChatCommand {
     Answer,
     Leave,
 }
 
 struct Talk {
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     model: Option<String>,
     system: Option<String>,
     /// Limits the user asked for.
     fields: Map<String, Value>,
     /// Without the system message.
-    history: Vec<Message>,
+    history: Vec<ChatMessage>,
     /// What has come of the answer so far.
     partial: String,
     fancy: bool,
 }
 
 impl Talk {
-    fn new(client: Arc<Client>, model: Option<String>, options: &ChatOptions) -> Self {
+    fn new(client: Arc<HttpClient>, model: Option<String>, options: &ChatOptions) -> Self {
         let mut fields = Map::new();
         if let Some(tokens) = options.max_tokens {
             fields.insert("max_tokens".into(), tokens.into());
@@ -155,10 +155,10 @@ impl Talk {
     }
 
     /// What a line asks for; nothing more to do for most commands.
-    fn read(&mut self, line: &str) -> Option<Command> {
+    fn read(&mut self, line: &str) -> Option<ChatCommand> {
         match line {
             "" => None,
-            "/exit" | "/quit" => Some(Command::Leave),
+            "/exit" | "/quit" => Some(ChatCommand::Leave),
             "/help" => {
                 println!("{HELP}");
                 None
@@ -169,21 +169,21 @@ impl Talk {
             }
             "/retry" => {
                 self.history.pop_if(|message| message.role == "assistant");
-                (!self.history.is_empty()).then_some(Command::Answer)
+                (!self.history.is_empty()).then_some(ChatCommand::Answer)
             }
             text if is_command(text) => {
                 println!("{} is no command:\n{HELP}", text.split(' ').next().unwrap_or(text));
                 None
             }
             text => {
-                self.history.push(Message { role: "user", content: text.to_owned() });
-                Some(Command::Answer)
+                self.history.push(ChatMessage { role: "user", content: text.to_owned() });
+                Some(ChatCommand::Answer)
             }
         }
     }
 
     fn body(&self) -> Vec<u8> {
-        let system = self.system.iter().map(|text| Message { role: "system", content: text.clone() });
+        let system = self.system.iter().map(|text| ChatMessage { role: "system", content: text.clone() });
         let messages: Vec<_> = system.chain(self.history.iter().cloned()).collect();
         let mut body = json!({"messages": messages, "stream": true, "stream_options": {"include_usage": true}});
         if let Some(fields) = body.as_object_mut() {
@@ -193,10 +193,10 @@ impl Talk {
         body.to_string().into_bytes()
     }
 
-    async fn answer(&mut self) -> Result<(), Failure> {
+    async fn answer(&mut self) -> Result<(), RequestFailure> {
         self.partial.clear();
         let (asked, mut first, mut last) = (Instant::now(), None, Instant::now());
-        let (mut chunks, mut usage) = (0, None::<Usage>);
+        let (mut chunks, mut usage) = (0, None::<ChunkUsage>);
         let mut answer = self.client.post("/chat/completions", self.body().into(), &mut None).await?;
         while let Some(chunk) = answer.next().await? {
             usage = chunk.usage.or(usage);
@@ -221,12 +221,12 @@ impl Talk {
     /// Also of one that was stopped: what was said was said.
     fn keep_answer(&mut self) {
         if !self.partial.is_empty() {
-            self.history.push(Message { role: "assistant", content: std::mem::take(&mut self.partial) });
+            self.history.push(ChatMessage { role: "assistant", content: std::mem::take(&mut self.partial) });
         }
     }
 
     /// The question is forgotten, so that it can be asked again.
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, failure: &RequestFailure) {
         self.partial.clear();
         self.history.pop_if(|message| message.role == "user");
         println!("\n{failure}\n");

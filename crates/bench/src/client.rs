@@ -15,9 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::error::BenchError;
-use crate::record::Failure;
+use crate::record::RequestFailure;
 use crate::sse::{Chunk, Lines, error_message};
-use crate::target::Target;
+use crate::target::ServerUrl;
 
 /// Where the key is taken from when none is given: the one of a Baton server on this machine comes first.
 const API_KEYS: [&str; 2] = ["BATON_API_KEY", "OPENAI_API_KEY"];
@@ -26,8 +26,8 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Answers that are no streams are small.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
 
-pub(crate) struct Client {
-    pub(crate) target: Target,
+pub(crate) struct HttpClient {
+    pub(crate) target: ServerUrl,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
@@ -35,14 +35,14 @@ pub(crate) struct Client {
 }
 
 /// A connection that is in use. Put back when an answer was read to its end; dropping it closes it.
-struct Connection {
+struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
     _open: OwnedSemaphorePermit,
 }
 
-impl Client {
+impl HttpClient {
     pub(crate) fn new(
-        target: Target,
+        target: ServerUrl,
         api_key: Option<String>,
         max_connections: usize,
     ) -> Result<Arc<Self>, BenchError> {
@@ -61,7 +61,7 @@ impl Client {
         }))
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, RequestFailure> {
         let mut answer = self.call(Method::GET, path, Bytes::new(), &mut None).await?;
         let body = read_all(&mut answer.body).await?;
         answer.finish(self).await;
@@ -69,7 +69,12 @@ impl Client {
     }
 
     /// `sent` is when the request was handed to its connection, also if no answer comes.
-    pub(crate) async fn post(&self, path: &str, body: Bytes, sent: &mut Option<Instant>) -> Result<Answer, Failure> {
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        body: Bytes,
+        sent: &mut Option<Instant>,
+    ) -> Result<StreamingReply, RequestFailure> {
         self.call(Method::POST, path, body, sent).await
     }
 
@@ -80,7 +85,7 @@ impl Client {
         path: &str,
         body: Bytes,
         sent: &mut Option<Instant>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<StreamingReply, RequestFailure> {
         loop {
             let (mut connection, fresh) = self.connection().await?;
             *sent = Some(Instant::now());
@@ -91,13 +96,13 @@ impl Client {
                 Err(error) if !fresh && (error.message().is_some() || error.error().is_incomplete_message()) => {
                     continue;
                 }
-                Err(error) => return Err(Failure::Cut(error.into_error().to_string())),
+                Err(error) => return Err(RequestFailure::Cut(error.into_error().to_string())),
             };
-            return Answer::new(response, connection).await;
+            return StreamingReply::new(response, connection).await;
         }
     }
 
-    fn request(&self, method: &Method, path: &str, body: &Bytes) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, method: &Method, path: &str, body: &Bytes) -> Result<Request<Full<Bytes>>, RequestFailure> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.target.base))
@@ -106,52 +111,52 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        request.body(Full::new(body.clone())).map_err(|error| Failure::Malformed(error.to_string()))
+        request.body(Full::new(body.clone())).map_err(|error| RequestFailure::Malformed(error.to_string()))
     }
 
     /// An idle one, or a new one (`true`).
-    async fn connection(&self) -> Result<(Connection, bool), Failure> {
-        let closed = |_| Failure::Connect("the client is closed".into());
+    async fn connection(&self) -> Result<(HttpConnection, bool), RequestFailure> {
+        let closed = |_| RequestFailure::Connect("the client is closed".into());
         let open = Arc::clone(&self.open).acquire_owned().await.map_err(closed)?;
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(sender) = idle() {
             if sender.is_ready() {
-                return Ok((Connection { sender, _open: open }, false));
+                return Ok((HttpConnection { sender, _open: open }, false));
             }
         }
         let connect = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(self.target.authority()));
-        let failed = |error: &dyn std::error::Error| Failure::Connect(error.to_string());
+        let failed = |error: &dyn std::error::Error| RequestFailure::Connect(error.to_string());
         let socket = connect.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
         socket.set_nodelay(true).map_err(|error| failed(&error))?;
         let (sender, driver) = handshake(TokioIo::new(socket)).await.map_err(|error| failed(&error))?;
         // What ends a connection is seen by the request on it.
         tokio::spawn(async { drop(driver.await) });
-        Ok((Connection { sender, _open: open }, true))
+        Ok((HttpConnection { sender, _open: open }, true))
     }
 }
 
-pub(crate) struct Answer {
+pub(crate) struct StreamingReply {
     body: Incoming,
     lines: Lines,
-    connection: Connection,
+    connection: HttpConnection,
     pub(crate) is_done: bool,
 }
 
-impl Answer {
-    async fn new(response: Response<Incoming>, connection: Connection) -> Result<Self, Failure> {
+impl StreamingReply {
+    async fn new(response: Response<Incoming>, connection: HttpConnection) -> Result<Self, RequestFailure> {
         let (head, mut body) = response.into_parts();
         if head.status.is_success() {
             return Ok(Self { body, lines: Lines::default(), connection, is_done: false });
         }
         let text = read_all(&mut body).await.unwrap_or_default();
-        Err(Failure::Status { status: head.status.as_u16(), message: status_message(head.status, &text) })
+        Err(RequestFailure::Status { status: head.status.as_u16(), message: status_message(head.status, &text) })
     }
 
     /// `None` at the end: after `[DONE]`, which is noted, or when the server says no more.
-    pub(crate) async fn next(&mut self) -> Result<Option<Chunk<'_>>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Chunk<'_>>, RequestFailure> {
         while !self.lines.has_next() {
             let Some(frame) = self.body.frame().await else { return Ok(None) };
-            let frame = frame.map_err(|error| Failure::Cut(error.to_string()))?;
+            let frame = frame.map_err(|error| RequestFailure::Cut(error.to_string()))?;
             if let Some(data) = frame.data_ref() {
                 self.lines.feed(data)?;
             }
@@ -162,7 +167,7 @@ impl Answer {
     }
 
     /// After the last event: the connection serves others.
-    pub(crate) async fn finish(mut self, client: &Client) {
+    pub(crate) async fn finish(mut self, client: &HttpClient) {
         let rest = async {
             while let Some(Ok(_)) = self.body.frame().await {}
             self.connection.sender.ready().await
@@ -174,10 +179,10 @@ impl Answer {
     }
 }
 
-async fn read_all(body: &mut Incoming) -> Result<Bytes, Failure> {
+async fn read_all(body: &mut Incoming) -> Result<Bytes, RequestFailure> {
     match Limited::new(body, MOST_ANSWER_BYTES).collect().await {
         Ok(all) => Ok(all.to_bytes()),
-        Err(error) => Err(Failure::Cut(error.to_string())),
+        Err(error) => Err(RequestFailure::Cut(error.to_string())),
     }
 }
 

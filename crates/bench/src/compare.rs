@@ -9,20 +9,20 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::error::BenchError;
 use crate::limits::raise_open_files;
 use crate::options::CompareOptions;
-use crate::plan::Plan;
-use crate::process::{self, Process};
+use crate::plan::LoadPlan;
+use crate::process::{self, ServerProcess};
 use crate::report::table::HEADLINES;
 use crate::report::{RunFile, page};
 use crate::serve::Measuring;
 use crate::summary::Summary;
-use table::Row;
+use table::ComparisonRow;
 
 pub(crate) async fn compare(options: &CompareOptions) -> Result<(), BenchError> {
-    let plan = Plan::new(&options.load)?;
+    let plan = LoadPlan::new(&options.load)?;
     let contenders = contenders(options)?;
     raise_open_files();
     let mut rounds: Vec<Vec<RunFile>> = Vec::new();
@@ -78,9 +78,9 @@ fn contenders(options: &CompareOptions) -> Result<Vec<Contender>, BenchError> {
 }
 
 impl Contender {
-    async fn measure(&self, options: &CompareOptions, plan: &Plan) -> Result<RunFile, BenchError> {
+    async fn measure(&self, options: &CompareOptions, plan: &LoadPlan) -> Result<RunFile, BenchError> {
         let runs_already = self.command.starts_with("http://");
-        let process = if runs_already { None } else { Some(Process::start(&self.command)?) };
+        let process = if runs_already { None } else { Some(ServerProcess::start(&self.command)?) };
         let url = match &process {
             Some(process) => options.url.replace(process::PORT, &process.port.to_string()),
             None => self.command.clone(),
@@ -103,9 +103,9 @@ impl Contender {
     async fn against(
         &self,
         options: &CompareOptions,
-        plan: &Plan,
-        client: &std::sync::Arc<Client>,
-        process: Option<&Process>,
+        plan: &LoadPlan,
+        client: &std::sync::Arc<HttpClient>,
+        process: Option<&ServerProcess>,
     ) -> Result<RunFile, BenchError> {
         let server = process::ready(plan, client, process, options.start_timeout).await?;
         let measuring =
@@ -150,12 +150,17 @@ fn median_rounds(rounds: Vec<Vec<RunFile>>) -> Vec<RunFile> {
 struct CompareFile<'a> {
     format: &'static str,
     servers: &'a [Contender],
-    comparison: &'a [Row],
+    comparison: &'a [ComparisonRow],
     /// Of each server in each round.
     rounds: Vec<Vec<&'a Summary>>,
 }
 
-fn save(path: &Path, servers: &[Contender], rounds: &[Vec<RunFile>], comparison: &[Row]) -> Result<(), BenchError> {
+fn save(
+    path: &Path,
+    servers: &[Contender],
+    rounds: &[Vec<RunFile>],
+    comparison: &[ComparisonRow],
+) -> Result<(), BenchError> {
     let rounds = rounds.iter().map(|runs| runs.iter().map(|run| &run.summary).collect()).collect();
     let file = CompareFile { format: "baton-bench-compare/1", servers, comparison, rounds };
     let json = serde_json::to_vec(&file).map_err(|error| BenchError::file(path, error))?;

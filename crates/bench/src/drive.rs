@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::BenchError;
 use crate::quantity::Ramp;
-use crate::run::Running;
-use crate::schedule::{Arrivals, Stop, open_times, user_starts};
+use crate::run::LoadRun;
+use crate::schedule::{Arrivals, StopRule, open_times, user_starts};
 use crate::workload::Chat;
 
 /// How often a waiting thread looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Chats with their numbers, until so many requests have been handed out.
-fn chats(run: &Running) -> impl Iterator<Item = (u64, Chat)> + Send + use<> {
+fn chats(run: &LoadRun) -> impl Iterator<Item = (u64, Chat)> + Send + use<> {
     let most = match run.load.stop {
-        Stop::Requests(requests) => requests,
-        Stop::After(_) | Stop::AtTheEnd => u64::MAX,
+        StopRule::Requests(requests) => requests,
+        StopRule::After(_) | StopRule::AtTheEnd => u64::MAX,
     };
     let mut requests = 0;
     run.load.workload.chats().zip(0..).map_while(move |(chat, number)| {
@@ -33,10 +33,10 @@ fn chats(run: &Running) -> impl Iterator<Item = (u64, Chat)> + Send + use<> {
 }
 
 /// Each user takes the next chat when its last one has ended.
-pub(crate) async fn closed_loop(run: &Arc<Running>, users: Ramp) {
+pub(crate) async fn closed_loop(run: &Arc<LoadRun>, users: Ramp) {
     let ramp_time = match run.load.stop {
-        Stop::After(time) => time,
-        Stop::Requests(_) | Stop::AtTheEnd => Duration::ZERO,
+        StopRule::After(time) => time,
+        StopRule::Requests(_) | StopRule::AtTheEnd => Duration::ZERO,
     };
     let chats = Arc::new(Mutex::new(chats(run)));
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ pub(crate) async fn closed_loop(run: &Arc<Running>, users: Ramp) {
 
 /// A thread of its own keeps the time, since timers of a runtime are a millisecond late; each chat is a task of its own, so
 /// the slowest server delays none.
-pub(crate) async fn open_loop(run: &Arc<Running>) -> Result<(), BenchError> {
+pub(crate) async fn open_loop(run: &Arc<LoadRun>) -> Result<(), BenchError> {
     // Each task holds a sender; when the last is gone, all have ended.
     let (alive, mut ended) = mpsc::channel::<()>(1);
     let (clock, runtime) = (Arc::clone(run), Handle::current());
@@ -88,14 +88,14 @@ pub(crate) async fn open_loop(run: &Arc<Running>) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn arrivals(run: &Running) -> Box<dyn Iterator<Item = ((u64, Chat), Duration)>> {
+fn arrivals(run: &LoadRun) -> Box<dyn Iterator<Item = ((u64, Chat), Duration)>> {
     let Arrivals::Open { rate, spacing } = run.load.arrivals else {
         return Box::new(chats(run).filter_map(|(number, chat)| chat.at.map(|at| ((number, chat), at))));
     };
     let ramp_time = match run.load.stop {
-        Stop::After(time) => time,
-        Stop::Requests(requests) => Duration::try_from_secs_f64(requests as f64 / rate.mean()).unwrap_or_default(),
-        Stop::AtTheEnd => {
+        StopRule::After(time) => time,
+        StopRule::Requests(requests) => Duration::try_from_secs_f64(requests as f64 / rate.mean()).unwrap_or_default(),
+        StopRule::AtTheEnd => {
             let requests = run.load.workload.chats().count();
             Duration::try_from_secs_f64(requests as f64 / rate.mean()).unwrap_or_default()
         }
@@ -104,7 +104,7 @@ fn arrivals(run: &Running) -> Box<dyn Iterator<Item = ((u64, Chat), Duration)>> 
 }
 
 /// `false` when the run was cancelled.
-fn wait_until(run: &Running, time: Instant) -> bool {
+fn wait_until(run: &LoadRun, time: Instant) -> bool {
     loop {
         let left = time.saturating_duration_since(Instant::now());
         if run.is_cancelled() {

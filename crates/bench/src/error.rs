@@ -1,4 +1,4 @@
-//! Why there is nothing to measure. What goes wrong with single requests is part of the result: [`crate::record::Failure`].
+//! Why there is nothing to measure. What goes wrong with single requests is part of the result: [`crate::record::RequestFailure`].
 
 use std::path::{Path, PathBuf};
 

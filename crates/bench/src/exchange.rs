@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use crate::body::Api;
-use crate::client::Client;
-use crate::record::{Failure, Timings};
-use crate::sse::Usage;
+use crate::body::RequestApi;
+use crate::client::HttpClient;
+use crate::record::{RequestFailure, ServerTimings};
+use crate::sse::ChunkUsage;
 
 /// When things happened.
 #[derive(Debug, Default)]
@@ -20,34 +20,35 @@ pub(crate) struct Exchange {
     pub(crate) chunks: Vec<Instant>,
     /// Of the whole answer.
     pub(crate) end: Option<Instant>,
-    pub(crate) usage: Option<Usage>,
-    pub(crate) timings: Option<Timings>,
+    pub(crate) usage: Option<ChunkUsage>,
+    pub(crate) timings: Option<ServerTimings>,
 }
 
 /// What all requests of a run have done so far, for whoever watches.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     pub(crate) started: AtomicU64,
     pub(crate) ended: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) chunks: AtomicU64,
 }
 
-pub(crate) struct Sender {
-    pub(crate) client: Arc<Client>,
-    pub(crate) api: Api,
+pub(crate) struct RequestSender {
+    pub(crate) client: Arc<HttpClient>,
+    pub(crate) api: RequestApi,
     /// For the whole answer, from the moment it is sent.
     pub(crate) timeout: Duration,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<RunProgress>,
 }
 
-impl Sender {
+impl RequestSender {
     /// What was seen, also of an answer that failed half-way.
-    pub(crate) async fn send(&self, body: Bytes) -> (Exchange, Result<(), Failure>) {
+    pub(crate) async fn send(&self, body: Bytes) -> (Exchange, Result<(), RequestFailure>) {
         let mut exchange = Exchange::default();
         self.progress.started.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.timeout;
-        let result = timeout_at(deadline, self.stream(body, &mut exchange)).await.unwrap_or(Err(Failure::Timeout));
+        let result =
+            timeout_at(deadline, self.stream(body, &mut exchange)).await.unwrap_or(Err(RequestFailure::Timeout));
         self.progress.ended.fetch_add(1, Ordering::Relaxed);
         if result.is_err() {
             self.progress.failed.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +56,7 @@ impl Sender {
         (exchange, result)
     }
 
-    async fn stream(&self, body: Bytes, exchange: &mut Exchange) -> Result<(), Failure> {
+    async fn stream(&self, body: Bytes, exchange: &mut Exchange) -> Result<(), RequestFailure> {
         let mut answer = self.client.post(self.api.path(), body, &mut exchange.sent).await?;
         let mut finished = false;
         while let Some(chunk) = answer.next().await? {
@@ -68,7 +69,7 @@ impl Sender {
             exchange.timings = chunk.timings.or(exchange.timings);
         }
         if !finished && !answer.is_done {
-            return Err(Failure::Cut("the stream ended without a finish_reason or [DONE]".into()));
+            return Err(RequestFailure::Cut("the stream ended without a finish_reason or [DONE]".into()));
         }
         exchange.end = Some(Instant::now());
         answer.finish(&self.client).await;

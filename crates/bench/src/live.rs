@@ -6,10 +6,10 @@ use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::exchange::Progress;
+use crate::exchange::RunProgress;
 use crate::record::Record;
-use crate::run::Running;
-use crate::schedule::Stop;
+use crate::run::LoadRun;
+use crate::schedule::StopRule;
 use crate::summary::Stats;
 use crate::units::{ms, rate};
 
@@ -33,17 +33,17 @@ impl Live {
     pub(crate) const EVERY: Duration = Duration::from_millis(250);
     const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-    pub(crate) fn new(run: &Running) -> Self {
+    pub(crate) fn new(run: &LoadRun) -> Self {
         let total = match run.load.stop {
-            Stop::After(_) => None,
-            Stop::Requests(requests) => Some(requests),
-            Stop::AtTheEnd => Some(run.load.workload.chats().count() as u64),
+            StopRule::After(_) => None,
+            StopRule::Requests(requests) => Some(requests),
+            StopRule::AtTheEnd => Some(run.load.workload.chats().count() as u64),
         };
         let redraws = stderr().is_terminal();
         Self { redraws, lines_drawn: 0, total, drawn: Instant::now(), chunks: 0, speeds: VecDeque::new() }
     }
 
-    pub(crate) fn draw(&mut self, run: &Running) {
+    pub(crate) fn draw(&mut self, run: &LoadRun) {
         let (now, every) = (Instant::now(), if self.redraws { Self::EVERY } else { Self::PLAIN_EVERY });
         let since = now - self.drawn;
         // Ticks are not exact.
@@ -72,12 +72,14 @@ impl Live {
         }
     }
 
-    fn text(&self, run: &Running) -> String {
+    fn text(&self, run: &LoadRun) -> String {
         let elapsed = run.started.elapsed();
-        let count = |of: fn(&Progress) -> &std::sync::atomic::AtomicU64| of(run.progress()).load(Ordering::Relaxed);
+        let count = |of: fn(&RunProgress) -> &std::sync::atomic::AtomicU64| of(run.progress()).load(Ordering::Relaxed);
         let (started, ended, failed) = (count(|p| &p.started), count(|p| &p.ended), count(|p| &p.failed));
         let (share, of) = match (run.load.stop, self.total) {
-            (Stop::After(time), _) => (elapsed.as_secs_f64() / time.as_secs_f64().max(1e-9), format!(" of {time:.0?}")),
+            (StopRule::After(time), _) => {
+                (elapsed.as_secs_f64() / time.as_secs_f64().max(1e-9), format!(" of {time:.0?}"))
+            }
             (_, Some(total)) => (ended as f64 / total.max(1) as f64, format!("  {ended} of {total} requests")),
             (_, None) => (0.0, String::new()),
         };

@@ -10,7 +10,7 @@ mod threads;
 mod work;
 
 pub use self::ceilings::Ceilings;
-pub(crate) use self::hand_offs::HandOffs;
+pub(crate) use self::hand_offs::EnginePair;
 pub(crate) use self::norms::Norms;
-pub use self::steps::{StepLimits, StepTime, Steps};
-pub use self::work::Work;
+pub use self::steps::{LargestStep, StepTime, Steps};
+pub use self::work::Cost;

@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::Serialize;
 use tokio::task::block_in_place;
 
-use self::handoff::HandOff;
+use self::handoff::HandOffBench;
 use self::kernels::Kernels;
 use self::router::RouterCost;
 use self::section::Section;
@@ -23,11 +23,11 @@ pub(crate) async fn micro(options: &MicroOptions) -> Result<(), BenchError> {
     let wanted = |part| options.only.is_empty() || options.only.contains(&part);
     let cores = baton_cpu::cores();
     let threads = options.threads.map_or(cores, |threads| threads as usize);
-    let progress = Progress::default();
+    let progress = ProgressLine::default();
     progress.say("getting ready");
     // Opened in the order in which they are measured: what is big first.
     let mut kernels = if wanted(MicroPart::Kernels) { Some(block_in_place(|| Kernels::new(threads))?) } else { None };
-    let mut handoff = if wanted(MicroPart::Handoff) { Some(block_in_place(HandOff::new)?) } else { None };
+    let mut handoff = if wanted(MicroPart::Handoff) { Some(block_in_place(HandOffBench::new)?) } else { None };
     let mut router = if wanted(MicroPart::Router) { Some(RouterCost::start().await?) } else { None };
     for round in 0..options.rounds {
         let now = |part| progress.say(&format!("round {} of {}: {part}", round + 1, options.rounds));
@@ -84,17 +84,17 @@ fn processor() -> String {
 }
 
 /// One line on a terminal, drawn over itself; else a line each.
-struct Progress {
+struct ProgressLine {
     redraws: bool,
 }
 
-impl Default for Progress {
+impl Default for ProgressLine {
     fn default() -> Self {
         Self { redraws: stderr().is_terminal() }
     }
 }
 
-impl Progress {
+impl ProgressLine {
     /// A terminal that has gone away is no reason to stop measuring.
     fn say(&self, text: &str) {
         let text = if self.redraws { format!("\r\x1b[K{text} …") } else { format!("{text}\n") };

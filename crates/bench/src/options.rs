@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::quantity::{Ramp, Warmup, parse_duration, parse_share};
 use crate::schedule::Spacing;
-use crate::target::Target;
+use crate::target::ServerUrl;
 use crate::workload::lengths::Lengths;
 
 #[derive(Subcommand, Debug)]
@@ -19,7 +19,7 @@ pub enum BenchCommand {
   baton bench serve --rate 10 --duration 60s --slo-ttft 200ms --slo-tpot 50ms
   baton bench serve --find-goodput --slo-ttft 200ms --slo-tpot 50ms
   baton bench serve --trace conversation.jsonl --speed 10 --length-scale 0.1")]
-    Serve(Box<ServeOptions>),
+    Serve(Box<BenchServeOptions>),
 
     /// Start servers alternately, A B, B A, …, load each, and print ratios with how sure they are
     #[command(after_help = "Examples:
@@ -42,10 +42,10 @@ A command that is a URL is a server that already runs.")]
 }
 
 #[derive(Args, Debug)]
-pub struct ServeOptions {
+pub struct BenchServeOptions {
     /// The server: anything that speaks OpenAI's API over http
     #[arg(long, default_value = "http://127.0.0.1:8000", value_name = "URL")]
-    pub(crate) url: Target,
+    pub(crate) url: ServerUrl,
 
     #[command(flatten)]
     pub(crate) load: LoadOptions,

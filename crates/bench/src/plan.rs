@@ -3,40 +3,40 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::body::{Api, Dialect};
-use crate::client::Client;
+use crate::body::{RequestApi, RequestDialect};
+use crate::client::HttpClient;
 use crate::error::BenchError;
-use crate::exchange::{Progress, Sender};
+use crate::exchange::{RequestSender, RunProgress};
 use crate::goodput::Slo;
 use crate::options::{ApiChoice, LoadOptions, PromptChoice, ServerOptions};
 use crate::probe::{Known, Server, probe};
 use crate::quantity::Ramp;
-use crate::record::Failure;
-use crate::run::Load;
-use crate::schedule::{Arrivals, Stop};
-use crate::target::Target;
+use crate::record::RequestFailure;
+use crate::run::RunSpec;
+use crate::schedule::{Arrivals, StopRule};
+use crate::target::ServerUrl;
 use crate::workload::lengths::Lengths;
 use crate::workload::trace::TraceScale;
-use crate::workload::{Source, Synthetic, Trace, Workload};
+use crate::workload::{ChatSource, Synthetic, Trace, Workload};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 
 /// Everything but the server, checked.
 #[derive(Clone)]
-pub(crate) struct Plan {
-    source: Source,
+pub(crate) struct LoadPlan {
+    source: ChatSource,
     pub(crate) arrivals: Arrivals,
-    stop: Stop,
+    stop: StopRule,
     options: LoadOptions,
 }
 
-impl Plan {
+impl LoadPlan {
     pub(crate) fn new(options: &LoadOptions) -> Result<Self, BenchError> {
         let source = match &options.trace {
             Some(path) => {
-                Source::Trace(Trace::open(path, TraceScale { speed: options.speed, length: options.length_scale })?)
+                ChatSource::Trace(Trace::open(path, TraceScale { speed: options.speed, length: options.length_scale })?)
             }
-            None => Source::Synthetic(Synthetic {
+            None => ChatSource::Synthetic(Synthetic {
                 input: options.input,
                 output: options.output,
                 turns: options.turns,
@@ -51,13 +51,13 @@ impl Plan {
             (None, None) => Arrivals::Closed { users: Ramp::constant(1.0) },
         };
         let stop = match (options.duration, options.requests) {
-            (Some(duration), _) => Stop::After(duration),
-            (None, Some(requests)) => Stop::Requests(requests),
-            (None, None) if options.trace.is_some() => Stop::AtTheEnd,
-            (None, None) => Stop::After(DEFAULT_DURATION),
+            (Some(duration), _) => StopRule::After(duration),
+            (None, Some(requests)) => StopRule::Requests(requests),
+            (None, None) if options.trace.is_some() => StopRule::AtTheEnd,
+            (None, None) => StopRule::After(DEFAULT_DURATION),
         };
         match (arrivals, stop) {
-            (Arrivals::Closed { users }, Stop::Requests(_) | Stop::AtTheEnd) if !users.is_constant() => {
+            (Arrivals::Closed { users }, StopRule::Requests(_) | StopRule::AtTheEnd) if !users.is_constant() => {
                 Err(BenchError::Usage(format!(
                     "--users {users} adds users over the run: say how long it is with --duration"
                 )))
@@ -73,22 +73,22 @@ impl Plan {
         asked.then_some(Slo { ttft_ms, tpot_ms, share: self.options.slo_share })
     }
 
-    pub(crate) fn client(&self, target: Target) -> Result<Arc<Client>, BenchError> {
-        Client::new(target, self.options.server.api_key.clone(), self.options.max_connections as usize)
+    pub(crate) fn client(&self, target: ServerUrl) -> Result<Arc<HttpClient>, BenchError> {
+        HttpClient::new(target, self.options.server.api_key.clone(), self.options.max_connections as usize)
     }
 
     /// Asks the server what it understands.
-    pub(crate) async fn probe(&self, client: &Arc<Client>) -> Result<Server, Failure> {
+    pub(crate) async fn probe(&self, client: &Arc<HttpClient>) -> Result<Server, RequestFailure> {
         let known = self.options.server.known(self.options.seed);
-        probe(&self.sender(client, Api::Completions), &known).await
+        probe(&self.sender(client, RequestApi::Completions), &known).await
     }
 
-    pub(crate) fn load(&self, server: &Server) -> Load {
+    pub(crate) fn load(&self, server: &Server) -> RunSpec {
         let workload =
             Workload { source: self.source.clone(), seed: self.options.seed, context_tokens: server.context_tokens };
-        Load {
+        RunSpec {
             workload: Arc::new(workload),
-            dialect: Dialect { seed: self.options.seed, ..server.dialect.clone() },
+            dialect: RequestDialect { seed: self.options.seed, ..server.dialect.clone() },
             arrivals: self.arrivals,
             stop: self.stop,
             warmup: self.options.warmup,
@@ -96,12 +96,12 @@ impl Plan {
         }
     }
 
-    pub(crate) fn sender(&self, client: &Arc<Client>, api: Api) -> Sender {
-        Sender {
+    pub(crate) fn sender(&self, client: &Arc<HttpClient>, api: RequestApi) -> RequestSender {
+        RequestSender {
             client: Arc::clone(client),
             api,
             timeout: self.options.timeout,
-            progress: Arc::new(Progress::default()),
+            progress: Arc::new(RunProgress::default()),
         }
     }
 
@@ -122,8 +122,10 @@ impl Plan {
     /// Prompts have something in common, so a prefix cache has something to do.
     pub(crate) fn shares_prefixes(&self) -> bool {
         match &self.source {
-            Source::Trace(_) => true,
-            Source::Synthetic(synthetic) => synthetic.shared_prefix_share > 0.0 || synthetic.turns != Lengths::Fixed(1),
+            ChatSource::Trace(_) => true,
+            ChatSource::Synthetic(synthetic) => {
+                synthetic.shared_prefix_share > 0.0 || synthetic.turns != Lengths::Fixed(1)
+            }
         }
     }
 
@@ -131,13 +133,13 @@ impl Plan {
     pub(crate) fn describe(&self) -> Vec<(String, String)> {
         let options = &self.options;
         let workload = match &self.source {
-            Source::Trace(trace) => format!(
+            ChatSource::Trace(trace) => format!(
                 "trace of {} requests, speed ×{}, lengths ×{}",
                 trace.len(),
                 options.speed,
                 options.length_scale
             ),
-            Source::Synthetic(_) => {
+            ChatSource::Synthetic(_) => {
                 let mut text = format!("{} tokens in, {} out", options.input, options.output);
                 if options.shared_prefix > 0.0 {
                     let groups = if options.prefix_groups == 1 {
@@ -163,9 +165,9 @@ impl Plan {
             Arrivals::Trace => "open loop, as in the trace".into(),
         };
         let length = match self.stop {
-            Stop::After(time) => format!("{time:?}"),
-            Stop::Requests(requests) => format!("{requests} requests"),
-            Stop::AtTheEnd => "the whole trace".into(),
+            StopRule::After(time) => format!("{time:?}"),
+            StopRule::Requests(requests) => format!("{requests} requests"),
+            StopRule::AtTheEnd => "the whole trace".into(),
         };
         [("workload", workload), ("arrivals", arrivals), ("length", length), ("seed", options.seed.to_string())]
             .map(|(name, value)| (name.to_owned(), value))
@@ -188,8 +190,8 @@ impl ServerOptions {
             model: self.model.clone(),
             api: match self.api {
                 ApiChoice::Auto => None,
-                ApiChoice::Completions => Some(Api::Completions),
-                ApiChoice::Chat => Some(Api::Chat),
+                ApiChoice::Completions => Some(RequestApi::Completions),
+                ApiChoice::Chat => Some(RequestApi::Chat),
             },
             ids: match self.prompt {
                 PromptChoice::Auto => None,

@@ -5,11 +5,11 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::body::{Api, Dialect, PromptForm};
-use crate::client::Client;
+use crate::body::{PromptForm, RequestApi, RequestDialect};
+use crate::client::HttpClient;
 use crate::error::BenchError;
-use crate::exchange::Sender;
-use crate::record::Failure;
+use crate::exchange::RequestSender;
+use crate::record::RequestFailure;
 use crate::workload::Synthetic;
 use crate::workload::lengths::Lengths;
 
@@ -17,7 +17,7 @@ use crate::workload::lengths::Lengths;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) model: Option<String>,
-    pub(crate) api: Option<Api>,
+    pub(crate) api: Option<RequestApi>,
     pub(crate) ids: Option<bool>,
     pub(crate) vocab: Option<u32>,
     pub(crate) extra: Map<String, Value>,
@@ -25,7 +25,7 @@ pub(crate) struct Known {
 }
 
 pub(crate) struct Server {
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: RequestDialect,
     pub(crate) context_tokens: Option<u32>,
     /// It counts the tokens itself.
     pub(crate) counts_tokens: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Server {
 
 /// One of `/v1/models`. vLLM, SGLang and Baton name the context; Baton names the size of the vocabulary as well.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct ModelObject {
+pub(crate) struct ListedModel {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) max_model_len: Option<u32>,
@@ -42,8 +42,8 @@ pub(crate) struct ModelObject {
 }
 
 #[derive(Deserialize)]
-struct ModelList {
-    data: Vec<ModelObject>,
+struct ListedModels {
+    data: Vec<ListedModel>,
 }
 
 /// A prompt of this many tokens is sent.
@@ -52,16 +52,16 @@ const PROBE_TOKENS: u32 = 4;
 const LEAST_VOCAB: u32 = 1024;
 
 /// Tries the dialects from the most exact one to the most common one.
-pub(crate) async fn probe(sender: &Sender, known: &Known) -> Result<Server, Failure> {
+pub(crate) async fn probe(sender: &RequestSender, known: &Known) -> Result<Server, RequestFailure> {
     let model = find_model(&sender.client, known.model.as_deref()).await?;
     let vocab = known.vocab.or(model.as_ref().and_then(|model| model.vocab_size)).unwrap_or(LEAST_VOCAB);
     let mut refused = None;
-    for (api, ids) in [(Api::Completions, true), (Api::Completions, false), (Api::Chat, false)] {
+    for (api, ids) in [(RequestApi::Completions, true), (RequestApi::Completions, false), (RequestApi::Chat, false)] {
         if known.api.is_some_and(|wanted| wanted != api) || known.ids.is_some_and(|wanted| wanted != ids) {
             continue;
         }
         for (ignore_eos, usage) in [(true, true), (false, true), (false, false)] {
-            let dialect = Dialect {
+            let dialect = RequestDialect {
                 api,
                 prompt: if ids { PromptForm::Ids(ordinary_ids(vocab)) } else { PromptForm::Text },
                 model: model.as_ref().map(|model| model.id.clone()).or_else(|| known.model.clone()),
@@ -76,24 +76,24 @@ pub(crate) async fn probe(sender: &Sender, known: &Known) -> Result<Server, Fail
                     return Ok(Server { dialect, context_tokens, counts_tokens });
                 }
                 // A 4xx means: not like this. The first says most about what the server would like.
-                Err(failure @ Failure::Status { status: 400 | 404 | 405 | 415 | 422 | 501, .. }) => {
+                Err(failure @ RequestFailure::Status { status: 400 | 404 | 405 | 415 | 422 | 501, .. }) => {
                     refused.get_or_insert(failure);
                 }
                 Err(failure) => return Err(failure),
             }
         }
     }
-    Err(refused.unwrap_or(Failure::Malformed("token ids can only be sent to /v1/completions".into())))
+    Err(refused.unwrap_or(RequestFailure::Malformed("token ids can only be sent to /v1/completions".into())))
 }
 
 /// Whether the server answers, and counts tokens.
-async fn speaks(sender: &Sender, dialect: &Dialect) -> Result<bool, Failure> {
+async fn speaks(sender: &RequestSender, dialect: &RequestDialect) -> Result<bool, RequestFailure> {
     let lengths = (Lengths::Fixed(PROBE_TOKENS), Lengths::Fixed(2));
     let (input, output) = lengths;
     let hello = Synthetic { input, output, turns: Lengths::Fixed(1), shared_prefix_share: 0.0, prefix_groups: 1 };
     // A number that no chat of a run has: the probe must not warm a prefix cache.
     let body = dialect.body(&hello.chat(dialect.seed, u64::MAX), 0);
-    let sender = Sender {
+    let sender = RequestSender {
         client: sender.client.clone(),
         api: dialect.api,
         timeout: sender.timeout,
@@ -104,10 +104,10 @@ async fn speaks(sender: &Sender, dialect: &Dialect) -> Result<bool, Failure> {
 }
 
 /// The one asked for, else the first. A server without the list is no obstacle.
-async fn find_model(client: &Client, wanted: Option<&str>) -> Result<Option<ModelObject>, Failure> {
+async fn find_model(client: &HttpClient, wanted: Option<&str>) -> Result<Option<ListedModel>, RequestFailure> {
     let models = match models(client).await {
         Ok(models) => models,
-        Err(Failure::Status { status: 404 | 405 | 501, .. } | Failure::Malformed(_)) => return Ok(None),
+        Err(RequestFailure::Status { status: 404 | 405 | 501, .. } | RequestFailure::Malformed(_)) => return Ok(None),
         Err(failure) => return Err(failure),
     };
     Ok(match wanted {
@@ -116,9 +116,9 @@ async fn find_model(client: &Client, wanted: Option<&str>) -> Result<Option<Mode
     })
 }
 
-pub(crate) async fn models(client: &Client) -> Result<Vec<ModelObject>, Failure> {
-    let list: ModelList = serde_json::from_slice(&client.get("/models").await?)
-        .map_err(|error| Failure::Malformed(format!("/v1/models: {error}")))?;
+pub(crate) async fn models(client: &HttpClient) -> Result<Vec<ListedModel>, RequestFailure> {
+    let list: ListedModels = serde_json::from_slice(&client.get("/models").await?)
+        .map_err(|error| RequestFailure::Malformed(format!("/v1/models: {error}")))?;
     Ok(list.data)
 }
 
@@ -128,8 +128,8 @@ fn ordinary_ids(vocab: u32) -> Range<u32> {
     edge..(vocab - edge).max(edge + 1)
 }
 
-impl Failure {
-    pub(crate) fn of_server(self, client: &Client) -> BenchError {
+impl RequestFailure {
+    pub(crate) fn of_server(self, client: &HttpClient) -> BenchError {
         BenchError::Server { url: client.target.to_string(), message: self.to_string() }
     }
 }

@@ -13,11 +13,11 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) use self::session::Session;
+pub(crate) use self::session::ProcessSession;
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::error::BenchError;
-use crate::plan::Plan;
+use crate::plan::LoadPlan;
 use crate::probe::Server;
 
 /// In a command: a port that is free.
@@ -29,15 +29,15 @@ const LOG_LINES: usize = 30;
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Dropping it kills the server, and all it has started.
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     pub(crate) port: u16,
     child: Mutex<Child>,
-    pub(crate) session: Session,
+    pub(crate) session: ProcessSession,
     log: Arc<Mutex<VecDeque<String>>>,
     readers: Mutex<[Option<JoinHandle<()>>; 2]>,
 }
 
-impl Process {
+impl ServerProcess {
     /// Must be called by a thread that lives as long as the process: when that thread ends, the server is killed.
     pub(crate) fn start(command: &str) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::System(format!("cannot start `{command}`: {error}"));
@@ -50,7 +50,7 @@ impl Process {
         let log = Arc::default();
         let out = child.stdout.take().map(|out| tokio::spawn(keep_lines(out, Arc::clone(&log))));
         let err = child.stderr.take().map(|err| tokio::spawn(keep_lines(err, Arc::clone(&log))));
-        let session = Session(child.id().ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
+        let session = ProcessSession(child.id().ok_or_else(|| failed(std::io::Error::other("it ended at once")))?);
         Ok(Self { port, session, child: Mutex::new(child), log, readers: Mutex::new([out, err]) })
     }
 
@@ -87,7 +87,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.session.signal(libc::SIGKILL);
     }
@@ -95,9 +95,9 @@ impl Drop for Process {
 
 /// Waits until the server answers a request.
 pub(crate) async fn ready(
-    plan: &Plan,
-    client: &Arc<Client>,
-    process: Option<&Process>,
+    plan: &LoadPlan,
+    client: &Arc<HttpClient>,
+    process: Option<&ServerProcess>,
     patience: Duration,
 ) -> Result<Server, BenchError> {
     let began = Instant::now();
@@ -112,7 +112,7 @@ pub(crate) async fn ready(
             return Err(BenchError::Server { url: client.target.to_string(), message });
         }
         if began.elapsed() >= patience {
-            let log = process.map_or(String::new(), Process::log_tail);
+            let log = process.map_or(String::new(), ServerProcess::log_tail);
             let message = format!("not ready after {} s: {failure}{log}", patience.as_secs());
             return Err(BenchError::Server { url: client.target.to_string(), message });
         }

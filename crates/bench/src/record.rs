@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) output_tokens: u64,
     pub(crate) asked_output_tokens: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ServerTimings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// When each chunk with tokens came.
@@ -31,7 +31,7 @@ pub(crate) struct Record {
 
 /// Where the server says the time went. llama.cpp knows two of these under other names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Timings {
+pub(crate) struct ServerTimings {
     #[serde(default)]
     pub(crate) queue_ms: f64,
     #[serde(default, alias = "prompt_ms")]
@@ -82,7 +82,7 @@ fn millis(from_us: u64, to_us: u64) -> f64 {
 
 /// Why a request has no whole answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     #[error("no connection: {0}")]
     Connect(String),
     #[error("no whole answer in time")]
@@ -98,7 +98,7 @@ pub(crate) enum Failure {
     Malformed(String),
 }
 
-impl Failure {
+impl RequestFailure {
     /// By which errors are counted.
     pub(crate) fn kind(&self) -> String {
         match self {
@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn timings_of_llama_cpp() {
-        let timings: Timings = serde_json::from_str(r#"{"prompt_n": 5, "prompt_ms": 7.5, "predicted_ms": 9}"#).unwrap();
-        assert_eq!(timings, Timings { prefill_ms: 7.5, decode_ms: 9.0, ..Timings::default() });
+        let timings: ServerTimings =
+            serde_json::from_str(r#"{"prompt_n": 5, "prompt_ms": 7.5, "predicted_ms": 9}"#).unwrap();
+        assert_eq!(timings, ServerTimings { prefill_ms: 7.5, decode_ms: 9.0, ..ServerTimings::default() });
     }
 }

@@ -9,21 +9,21 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::body::Dialect;
+use crate::body::RequestDialect;
 use crate::drive;
 use crate::error::BenchError;
-use crate::exchange::{Exchange, Progress, Sender};
+use crate::exchange::{Exchange, RequestSender, RunProgress};
 use crate::quantity::Warmup;
-use crate::record::{Failure, Record};
-use crate::schedule::{Arrivals, Stop};
+use crate::record::{Record, RequestFailure};
+use crate::schedule::{Arrivals, StopRule};
 use crate::workload::{Chat, Workload};
 
 #[derive(Clone)]
-pub(crate) struct Load {
+pub(crate) struct RunSpec {
     pub(crate) workload: Arc<Workload>,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: RequestDialect,
     pub(crate) arrivals: Arrivals,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopRule,
     pub(crate) warmup: Warmup,
     /// Between an answer and the next turn of its chat.
     pub(crate) think: Duration,
@@ -43,9 +43,9 @@ pub(crate) struct RunLog {
 }
 
 /// What tasks of one run have in common.
-pub(crate) struct Running {
-    pub(crate) load: Load,
-    sender: Sender,
+pub(crate) struct LoadRun {
+    pub(crate) load: RunSpec,
+    sender: RequestSender,
     pub(crate) started: Instant,
     warmup: WarmupEnd,
     /// Requests, in the order of their starts.
@@ -60,8 +60,8 @@ enum WarmupEnd {
     Requests(u64),
 }
 
-impl Running {
-    pub(crate) fn new(load: Load, sender: Sender) -> Arc<Self> {
+impl LoadRun {
+    pub(crate) fn new(load: RunSpec, sender: RequestSender) -> Arc<Self> {
         Arc::new(Self {
             warmup: WarmupEnd::of(&load),
             load,
@@ -87,8 +87,8 @@ impl Running {
             }
         };
         log.window_to_us = match self.load.stop {
-            Stop::After(time) => Some((time.as_micros() as u64).min(self.micros(Instant::now()))),
-            Stop::Requests(_) | Stop::AtTheEnd => None,
+            StopRule::After(time) => Some((time.as_micros() as u64).min(self.micros(Instant::now()))),
+            StopRule::Requests(_) | StopRule::AtTheEnd => None,
         };
         Ok(log)
     }
@@ -108,7 +108,7 @@ impl Running {
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    pub(crate) fn progress(&self) -> &Arc<Progress> {
+    pub(crate) fn progress(&self) -> &Arc<RunProgress> {
         &self.sender.progress
     }
 
@@ -154,7 +154,7 @@ impl Running {
 
     /// After the time in which requests are started.
     pub(crate) fn is_over(&self, intended: Instant) -> bool {
-        matches!(self.load.stop, Stop::After(time) if intended - self.started >= time) || self.is_cancelled()
+        matches!(self.load.stop, StopRule::After(time) if intended - self.started >= time) || self.is_cancelled()
     }
 
     fn record(&self, chat: &Chat, turn: usize, intended: Instant, end: Instant, exchange: &Exchange) -> Record {
@@ -180,7 +180,7 @@ impl Running {
         }
     }
 
-    fn file(&self, mut record: Record, result: Result<(), Failure>) {
+    fn file(&self, mut record: Record, result: Result<(), RequestFailure>) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(failure) = result {
             log.examples.entry(failure.kind()).or_insert_with(|| failure.to_string());
@@ -195,13 +195,13 @@ impl Running {
 }
 
 impl WarmupEnd {
-    fn of(load: &Load) -> Self {
+    fn of(load: &RunSpec) -> Self {
         match (load.warmup, load.stop) {
             (Warmup::Time(time), _) => Self::Time(time),
             (Warmup::Requests(requests), _) => Self::Requests(requests),
-            (Warmup::Share(share), Stop::After(time)) => Self::Time(time.mul_f64(share)),
-            (Warmup::Share(share), Stop::Requests(requests)) => Self::Requests((requests as f64 * share) as u64),
-            (Warmup::Share(share), Stop::AtTheEnd) => {
+            (Warmup::Share(share), StopRule::After(time)) => Self::Time(time.mul_f64(share)),
+            (Warmup::Share(share), StopRule::Requests(requests)) => Self::Requests((requests as f64 * share) as u64),
+            (Warmup::Share(share), StopRule::AtTheEnd) => {
                 let last = load.workload.chats().filter_map(|chat| chat.at).last();
                 Self::Time(last.unwrap_or_default().mul_f64(share))
             }

@@ -28,7 +28,7 @@ pub(crate) enum Spacing {
 
 /// When requests stop being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopRule {
     After(Duration),
     Requests(u64),
     /// With the trace.

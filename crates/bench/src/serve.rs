@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::body::{Api, PromptForm};
-use crate::client::Client;
+use crate::body::{PromptForm, RequestApi};
+use crate::client::HttpClient;
 use crate::error::BenchError;
 use crate::goodput::{Search, Slo};
 use crate::limits::raise_open_files;
 use crate::live::Live;
-use crate::options::ServeOptions;
-use crate::plan::Plan;
+use crate::options::BenchServeOptions;
+use crate::plan::LoadPlan;
 use crate::probe::Server;
 use crate::report::{RunFile, ServerCard, page, table};
-use crate::run::{RunLog, Running};
-use crate::schedule::{Arrivals, Stop};
+use crate::run::{LoadRun, RunLog};
+use crate::schedule::{Arrivals, StopRule};
 use crate::series::Series;
 use crate::summary::Summary;
 use crate::units::grouped;
 
-pub(crate) async fn serve(options: &ServeOptions) -> Result<(), BenchError> {
-    let plan = Plan::new(&options.load)?;
+pub(crate) async fn serve(options: &BenchServeOptions) -> Result<(), BenchError> {
+    let plan = LoadPlan::new(&options.load)?;
     raise_open_files();
     let client = plan.client(options.url.clone())?;
     let server = plan.probe(&client).await.map_err(|failure| failure.of_server(&client))?;
@@ -39,8 +39,8 @@ pub(crate) async fn serve(options: &ServeOptions) -> Result<(), BenchError> {
 /// One server and what is done to it.
 pub(crate) struct Measuring {
     pub(crate) label: Option<String>,
-    pub(crate) plan: Plan,
-    pub(crate) client: Arc<Client>,
+    pub(crate) plan: LoadPlan,
+    pub(crate) client: Arc<HttpClient>,
     pub(crate) server: Server,
 }
 
@@ -100,13 +100,13 @@ impl Measuring {
     }
 
     /// With objectives, a run that cannot meet them any more is ended.
-    async fn run(&self, plan: &Plan, slo: Option<Slo>) -> Result<(RunLog, Interrupted), BenchError> {
+    async fn run(&self, plan: &LoadPlan, slo: Option<Slo>) -> Result<(RunLog, Interrupted), BenchError> {
         let load = plan.load(&self.server);
         let left_out = load.workload.left_out().map_err(BenchError::Usage)?;
         if left_out > 0 {
             eprintln!("{left_out} requests are longer than the server's context and are left out");
         }
-        let run = Running::new(load, plan.sender(&self.client, self.server.dialect.api));
+        let run = LoadRun::new(load, plan.sender(&self.client, self.server.dialect.api));
         let mut live = Live::new(&run);
         let mut look = tokio::time::interval(Live::EVERY);
         let mut interrupted = Interrupted::No;
@@ -132,7 +132,7 @@ impl Measuring {
         Ok((log?, interrupted))
     }
 
-    fn file(&self, plan: &Plan, log: RunLog) -> Result<RunFile, BenchError> {
+    fn file(&self, plan: &LoadPlan, log: RunLog) -> Result<RunFile, BenchError> {
         let summary = Summary::new(&log, plan.slo());
         if summary.requests.completed == 0 {
             let url = self.client.target.to_string();
@@ -172,8 +172,8 @@ impl Measuring {
             route,
             prompts: match (&dialect.prompt, dialect.api) {
                 (PromptForm::Ids(ids), _) => format!("token ids {}..{}", ids.start, ids.end),
-                (PromptForm::Text, Api::Completions) => "text".into(),
-                (PromptForm::Text, Api::Chat) => "messages".into(),
+                (PromptForm::Text, RequestApi::Completions) => "text".into(),
+                (PromptForm::Text, RequestApi::Chat) => "messages".into(),
             },
             counts_tokens: self.server.counts_tokens,
             ignores_eos: dialect.ignore_eos,
@@ -182,7 +182,7 @@ impl Measuring {
 }
 
 /// What a reader should know before believing the numbers.
-fn notes(plan: &Plan, server: &Server, summary: &Summary) -> Vec<String> {
+fn notes(plan: &LoadPlan, server: &Server, summary: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
     let requests = &summary.requests;
     if requests.short > 0 {
@@ -208,8 +208,8 @@ enum Interrupted {
 }
 
 /// More requests have missed the objectives already than may miss them in the whole run.
-fn is_lost(run: &Running, slo: Slo) -> bool {
-    let (Stop::After(time), Arrivals::Open { rate, .. }) = (run.load.stop, run.load.arrivals) else { return false };
+fn is_lost(run: &LoadRun, slo: Slo) -> bool {
+    let (StopRule::After(time), Arrivals::Open { rate, .. }) = (run.load.stop, run.load.arrivals) else { return false };
     let planned = rate.mean() * time.as_secs_f64();
     let missed = run.look(|records| records.iter().filter(|record| record.measured && !slo.is_met_by(record)).count());
     // Poisson arrivals may be a few more than planned.

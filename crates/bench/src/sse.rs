@@ -8,7 +8,7 @@ use std::ops::Deref;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use crate::record::{Failure, Timings};
+use crate::record::{RequestFailure, ServerTimings};
 
 /// A line longer than this is no chunk of a stream.
 const MOST_LINE_BYTES: usize = 16 << 20;
@@ -25,12 +25,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
         if self.buffer.len() + bytes.len() > MOST_LINE_BYTES {
-            return Err(Failure::Malformed(format!("a line of more than {MOST_LINE_BYTES} bytes")));
+            return Err(RequestFailure::Malformed(format!("a line of more than {MOST_LINE_BYTES} bytes")));
         }
         self.buffer.extend_from_slice(bytes);
         Ok(())
@@ -69,29 +69,29 @@ impl Lines {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 pub(crate) struct Chunk<'a> {
     #[serde(borrow, default)]
-    pub(crate) choices: First<Choice<'a>>,
+    pub(crate) choices: FirstItem<ChunkChoice<'a>>,
     #[serde(default)]
-    pub(crate) usage: Option<Usage>,
+    pub(crate) usage: Option<ChunkUsage>,
     #[serde(default)]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ServerTimings>,
     #[serde(default)]
     error: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
-pub(crate) struct Choice<'a> {
+pub(crate) struct ChunkChoice<'a> {
     /// Of a completion.
     #[serde(borrow, default)]
     text: Option<Text<'a>>,
     /// Of a chat.
     #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
+    delta: Option<ChunkDelta<'a>>,
     #[serde(borrow, default)]
     pub(crate) finish_reason: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
-struct Delta<'a> {
+struct ChunkDelta<'a> {
     #[serde(borrow, default)]
     content: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -113,21 +113,21 @@ impl Deref for Text<'_> {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Usage {
+pub(crate) struct ChunkUsage {
     pub(crate) prompt_tokens: u64,
     #[serde(default)]
     pub(crate) completion_tokens: u64,
     #[serde(default)]
-    prompt_tokens_details: Option<PromptDetails>,
+    prompt_tokens_details: Option<ChunkPromptDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-struct PromptDetails {
+struct ChunkPromptDetails {
     #[serde(default)]
     cached_tokens: Option<u64>,
 }
 
-impl Usage {
+impl ChunkUsage {
     pub(crate) fn cached_tokens(&self) -> u64 {
         self.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0)
     }
@@ -135,13 +135,13 @@ impl Usage {
 
 impl<'a> Chunk<'a> {
     /// `None` for the line that ends a stream.
-    pub(crate) fn parse(data: &'a [u8]) -> Result<Option<Self>, Failure> {
+    pub(crate) fn parse(data: &'a [u8]) -> Result<Option<Self>, RequestFailure> {
         if data == b"[DONE]" {
             return Ok(None);
         }
-        let chunk: Self = serde_json::from_slice(data).map_err(|error| Failure::Malformed(error.to_string()))?;
+        let chunk: Self = serde_json::from_slice(data).map_err(|error| RequestFailure::Malformed(error.to_string()))?;
         match chunk.error {
-            Some(error) => Err(Failure::Event(error_message(&error))),
+            Some(error) => Err(RequestFailure::Event(error_message(&error))),
             None => Ok(Some(chunk)),
         }
     }
@@ -160,11 +160,11 @@ impl Chunk<'_> {
 
     pub(crate) fn text(&self) -> &str {
         let Some(choice) = &self.choices.0 else { return "" };
-        choice.delta.as_ref().map_or_else(|| choice.text.as_deref().unwrap_or_default(), Delta::text)
+        choice.delta.as_ref().map_or_else(|| choice.text.as_deref().unwrap_or_default(), ChunkDelta::text)
     }
 }
 
-impl Delta<'_> {
+impl ChunkDelta<'_> {
     fn text(&self) -> &str {
         let content = self.content.as_deref().unwrap_or_default();
         if content.is_empty() { self.reasoning_content.as_deref().unwrap_or_default() } else { content }
@@ -179,28 +179,28 @@ pub(crate) fn error_message(error: &serde_json::Value) -> String {
 
 /// The first of a list; requests ask for one choice.
 #[derive(Debug, PartialEq)]
-pub(crate) struct First<T>(pub(crate) Option<T>);
+pub(crate) struct FirstItem<T>(pub(crate) Option<T>);
 
-impl<T> Default for First<T> {
+impl<T> Default for FirstItem<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for First<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstItem<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Items<T>(std::marker::PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
-            type Value = First<T>;
+            type Value = FirstItem<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<First<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<FirstItem<T>, A::Error> {
                 let first = items.next_element()?;
                 while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(First(first))
+                Ok(FirstItem(first))
             }
         }
         deserializer.deserialize_seq(Items(std::marker::PhantomData))
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn plain_text_is_borrowed() {
         let data = r#"{"choices": [{"text": "plain"}]}"#;
-        let Some(Choice { text: Some(text), .. }) = chunk(data).choices.0 else { panic!() };
+        let Some(ChunkChoice { text: Some(text), .. }) = chunk(data).choices.0 else { panic!() };
         assert!(matches!(text, Text(Cow::Borrowed("plain"))));
     }
 
@@ -265,8 +265,8 @@ mod tests {
         assert_eq!(chunk.timings.unwrap().queue_ms, 1.5);
         assert_eq!(Chunk::parse(b"[DONE]"), Ok(None));
         for (data, message) in [(r#"{"error": {"message": "m"}}"#, "m"), (r#"{"error": "e"}"#, "e")] {
-            assert_eq!(Chunk::parse(data.as_bytes()), Err(Failure::Event(message.into())));
+            assert_eq!(Chunk::parse(data.as_bytes()), Err(RequestFailure::Event(message.into())));
         }
-        assert!(matches!(Chunk::parse(b"nope"), Err(Failure::Malformed(_))));
+        assert!(matches!(Chunk::parse(b"nope"), Err(RequestFailure::Malformed(_))));
     }
 }

@@ -7,21 +7,21 @@ use hyper::http::Uri;
 
 /// `http://host:port`, with or without `/v1` and a path before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ServerUrl {
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Before `/models`: `/v1`.
     pub(crate) base: String,
 }
 
-impl Target {
+impl ServerUrl {
     /// The value of the `host` header, and what a TCP connection goes to.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 }
 
-impl FromStr for Target {
+impl FromStr for ServerUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -39,7 +39,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}:{}{}", self.host, self.port, self.base.trim_end_matches("/v1"))
     }
@@ -58,12 +58,12 @@ mod tests {
             ("http://h/proxy", "h:80", "/proxy/v1", "http://h:80/proxy"),
             ("http://[::1]:9/v1", "[::1]:9", "/v1", "http://[::1]:9"),
         ] {
-            let target: Target = text.parse().unwrap();
+            let target: ServerUrl = text.parse().unwrap();
             assert_eq!((target.authority().as_str(), target.base.as_str()), (authority, base), "{text}");
             assert_eq!(target.to_string(), shown);
         }
         for text in ["https://h", "ftp://h", "http://", "a b"] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<ServerUrl>().is_err(), "{text}");
         }
     }
 }

@@ -43,22 +43,22 @@ impl TextId {
 
 /// The first tokens of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct TextPart {
     pub(crate) text: TextId,
     pub(crate) tokens: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct ChatTurn {
     /// What the user adds to the history.
-    pub(crate) user: Vec<Piece>,
+    pub(crate) user: Vec<TextPart>,
     pub(crate) output_tokens: u32,
     /// What later turns carry as the answer to this one. It is made up: what the server really said would make requests
     /// depend on the server.
-    pub(crate) answer: Piece,
+    pub(crate) answer: TextPart,
 }
 
-impl Turn {
+impl ChatTurn {
     fn user_tokens(&self) -> u64 {
         self.user.iter().map(|piece| u64::from(piece.tokens)).sum()
     }
@@ -69,7 +69,7 @@ impl Turn {
 pub(crate) struct Chat {
     /// When it happened, in a trace.
     pub(crate) at: Option<Duration>,
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) turns: Vec<ChatTurn>,
 }
 
 impl Chat {
@@ -91,14 +91,14 @@ impl Chat {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum ChatSource {
     Synthetic(Synthetic),
     Trace(Trace),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    pub(crate) source: Source,
+    pub(crate) source: ChatSource,
     pub(crate) seed: u64,
     /// Of the server, where it says so.
     pub(crate) context_tokens: Option<u32>,
@@ -114,8 +114,8 @@ impl Workload {
     /// Without turns if it does not fit; `None` after the last.
     fn chat(&self, number: u64) -> Option<Chat> {
         let mut chat = match &self.source {
-            Source::Synthetic(synthetic) => synthetic.chat(self.seed, number),
-            Source::Trace(trace) => trace.chat(number)?,
+            ChatSource::Synthetic(synthetic) => synthetic.chat(self.seed, number),
+            ChatSource::Trace(trace) => trace.chat(number)?,
         };
         chat.cut_to(self.context_tokens.map_or(u64::MAX, u64::from));
         Some(chat)
@@ -125,8 +125,8 @@ impl Workload {
     pub(crate) fn left_out(&self) -> Result<usize, String> {
         let Some(context) = self.context_tokens else { return Ok(0) };
         let all = match &self.source {
-            Source::Synthetic(_) => 1000,
-            Source::Trace(trace) => trace.len(),
+            ChatSource::Synthetic(_) => 1000,
+            ChatSource::Trace(trace) => trace.len(),
         };
         let chats = (0..all as u64).filter_map(|number| self.chat(number));
         let left_out = chats.filter(|chat| chat.turns.is_empty()).count();
@@ -143,9 +143,9 @@ impl Workload {
 mod tests {
     use super::*;
 
-    fn turn(user: u32, output: u32) -> Turn {
-        let piece = |tokens| Piece { text: TextId::new(TextKind::Unique, 0, 0), tokens };
-        Turn { user: vec![piece(user)], output_tokens: output, answer: piece(output) }
+    fn turn(user: u32, output: u32) -> ChatTurn {
+        let piece = |tokens| TextPart { text: TextId::new(TextKind::Unique, 0, 0), tokens };
+        ChatTurn { user: vec![piece(user)], output_tokens: output, answer: piece(output) }
     }
 
     #[test]

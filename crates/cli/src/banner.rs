@@ -1,4 +1,4 @@
-//! What is printed when everything is ready.
+//! The text that is printed when everything is ready.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::api_key;
 pub(crate) struct Banner {
     pub(crate) model: String,
     pub(crate) address: SocketAddr,
-    /// With the places of those that were given one.
+    /// Engines, with the endpoint of each that was given one.
     pub(crate) engines: Vec<(EngineStatus, Option<Endpoint>)>,
     pub(crate) router: &'static str,
     pub(crate) chats: bool,
@@ -53,7 +53,7 @@ impl fmt::Display for Banner {
 }
 
 impl Banner {
-    /// An address that listens everywhere is reached at this machine's own.
+    /// A URL that this machine can open, also where the gateway listens on all addresses.
     fn url(&self) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {

@@ -1,4 +1,4 @@
-//! `baton bench` and `baton chat`: both only talk to servers.
+//! `baton bench` and `baton chat`, which are clients of servers.
 
 use baton_bench::{BenchCommand, BenchError, ChatOptions};
 
@@ -15,7 +15,7 @@ pub(crate) fn chat(options: &ChatOptions) -> Result<(), Failure> {
 fn block_on(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::ours)?;
     let done = runtime.block_on(work);
-    // A name that is being looked up cannot be given up.
+    // A name lookup that is under way cannot be cancelled.
     runtime.shutdown_background();
     done.map_err(|error| if error.is_usage() { Failure::user(error) } else { Failure::ours(error) })
 }

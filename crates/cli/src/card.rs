@@ -1,4 +1,4 @@
-//! What the gateway has to know about the model, out of the model's small files.
+//! The gateway's data about a model, read from the model's small files.
 
 use baton_gateway::{ModelCard, SamplingDefaults};
 use baton_model::ModelFiles;
@@ -6,7 +6,7 @@ use baton_model::ModelFiles;
 use crate::failure::Failure;
 use crate::model_text::ModelText;
 
-/// `max_context_tokens`: of the engines, whose KV pool may hold less than the model could.
+/// `max_context_tokens` is that of the engines, whose KV pool may hold less than the model allows.
 pub(crate) fn model_card(files: &ModelFiles, max_context_tokens: usize) -> Result<ModelCard, Failure> {
     let decoder = files.decoder().map_err(Failure::user)?;
     let generation = files.generation().map_err(Failure::user)?;

@@ -1,4 +1,4 @@
-//! What a command will do: every option decided and checked, before anything is started.
+//! The configuration of a command: every option is decided and checked before anything is started.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl RouterConfig {
 }
 
 pub(crate) fn check(options: &EngineOptions) -> Result<(), Failure> {
-    // More is a typing error, and would fail later and less clearly.
+    // Larger numbers are typing errors, which would fail later and less clearly.
     let counts = [
         ("--threads", options.threads, 1024),
         ("--tp", options.tp, 1024),

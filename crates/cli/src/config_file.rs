@@ -14,7 +14,7 @@ const DEFAULT_FILE: &str = "baton.toml";
 /// Keys that say the same.
 const EITHER: [(&str, &str); 3] = [("kv-pages", "kv-memory"), ("host", "router-host"), ("port", "router-port")];
 
-/// Of the named file, or of ./baton.toml where there is one.
+/// Reads the named file, or ./baton.toml where there is one.
 pub(crate) fn read(named: Option<&Path>) -> Result<ServeOptions, Failure> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match fs::read_to_string(path) {
@@ -25,7 +25,7 @@ pub(crate) fn read(named: Option<&Path>) -> Result<ServeOptions, Failure> {
 }
 
 fn parse(text: &str) -> Result<ServeOptions, Failure> {
-    // The parser's message spans lines and points at the place: shown as it is.
+    // The parser's message spans several lines and points at the mistake, so it is shown as it is.
     let table: Table = text.parse().map_err(|error| Failure::user(format!("not valid TOML\n{error}")))?;
     let known = known_keys();
     if let Some(unknown) = table.keys().find(|key| !known.contains(key)) {
@@ -50,7 +50,7 @@ fn parse(text: &str) -> Result<ServeOptions, Failure> {
     })
 }
 
-/// What `baton serve` takes, less the name of this very file.
+/// The options of `baton serve`, except the name of this file.
 fn known_keys() -> Vec<String> {
     let command = ServeOptions::augment_args(Command::new("serve"));
     let names = command.get_arguments().flat_map(|argument| {

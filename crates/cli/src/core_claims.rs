@@ -1,7 +1,7 @@
-//! Which cores belong to which deployment on this machine, so that two do not choose the same ones.
+//! Claims of cores, so that two deployments on one machine do not choose the same ones.
 //!
-//! A claim is an abstract socket's name: there is one of each, nothing lies on a disk, and it ends with its process, however
-//! that ends. Containers with a network of their own do not see each other's.
+//! A claim is the name of an abstract socket: each name exists once, nothing is stored on disk, and it is released when its process
+//! ends in any way. Containers with a network of their own do not see each other's claims.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -11,31 +11,31 @@ use crate::cpu_list::CpuList;
 
 const PREFIX: &str = "baton-core";
 
-/// Ours as long as it lives.
+/// Claimed cores, which are released when this is dropped.
 pub(crate) struct CoreClaims {
-    /// Some may be others', where they were named.
+    /// Where the user named them, others may have claimed some of them too.
     cpus: CpuList,
     #[expect(dead_code, reason = "held, not used")]
     names: Vec<UnixDatagram>,
 }
 
 impl CoreClaims {
-    /// The first `wanted` of `all` that nobody else has; `None` where there are not so many.
+    /// Claims the first `wanted` cores of `all` that nobody else has claimed; `None` where there are fewer.
     pub(crate) fn take(all: &CpuList, wanted: usize) -> Option<Self> {
         Self::take_named(all, wanted, PREFIX)
     }
 
-    /// Those that somebody asked for, whoever else has them.
+    /// Claims the cores that the user named, even if others have claimed them.
     pub(crate) fn hold(named: &CpuList) -> Self {
         let names = named.as_slice().iter().filter_map(|cpu| claim(PREFIX, *cpu).ok().flatten()).collect();
         Self { cpus: named.clone(), names }
     }
 
     fn take_named(all: &CpuList, wanted: usize, prefix: &str) -> Option<Self> {
-        // Where there are no such names, nobody has claimed anything.
+        // Where the system has no abstract sockets, all cores are free.
         let free = all.as_slice().iter().filter_map(|cpu| match claim(prefix, *cpu) {
             Ok(name) => Some((*cpu, name)),
-            Err(Taken) => None,
+            Err(AlreadyClaimed) => None,
         });
         let (cpus, names): (Vec<_>, Vec<_>) = free.take(wanted).unzip();
         let names = names.into_iter().flatten().collect();
@@ -47,14 +47,14 @@ impl CoreClaims {
     }
 }
 
-struct Taken;
+struct AlreadyClaimed;
 
-/// `None` where the system knows no such names.
-fn claim(prefix: &str, cpu: usize) -> Result<Option<UnixDatagram>, Taken> {
+/// `None` where the system has no abstract sockets.
+fn claim(prefix: &str, cpu: usize) -> Result<Option<UnixDatagram>, AlreadyClaimed> {
     let name = SocketAddr::from_abstract_name(format!("{prefix}-{cpu}"));
     match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
         Ok(name) => Ok(Some(name)),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Taken),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(AlreadyClaimed),
         Err(_) => Ok(None),
     }
 }
@@ -71,7 +71,7 @@ mod tests {
         let shown = |claims: &Option<CoreClaims>| claims.as_ref().map(|claims| claims.cpus().to_string());
         let first = take(2);
         assert_eq!(shown(&first).as_deref(), Some("0,1"));
-        // Too many: then none, and those that were free are free again.
+        // There are not so many, so none is claimed.
         assert_eq!(shown(&take(4)), None);
         let second = take(3);
         assert_eq!(shown(&second).as_deref(), Some("2,8,9"));

@@ -1,20 +1,20 @@
-//! Cores as people and Linux write them: `0-3,8`.
+//! Lists of cores as Linux writes them: `0-3,8`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// In the order they were named, each once; never empty.
+/// Cores in the order in which they were named, each once; never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct CpuList(Vec<usize>);
 
-/// As many as Linux can count.
+/// The highest number that Linux supports.
 const MAX_CPU: usize = 8191;
 
 impl CpuList {
-    /// `None` of none. Each is named once.
+    /// `None` for an empty list. Each core must be named once.
     pub(crate) fn of(cpus: Vec<usize>) -> Option<Self> {
         (!cpus.is_empty()).then_some(Self(cpus))
     }
@@ -27,7 +27,7 @@ impl CpuList {
         &self.0
     }
 
-    /// Some of them, for one of several that share them; `None` when there are not enough for all.
+    /// The share of engine `which`, where `of` engines get `each` cores; `None` when there are not enough for all.
     ///
     /// ```text
     ///   0 1 2 3 4   two each   0 1 | 2 3

@@ -1,4 +1,4 @@
-//! What `serve` and `router` have in common: engines, a router over them, a gateway in front, until a signal ends it all.
+//! The common part of `serve` and `router`: runs engines, router and gateway until a signal stops them.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -25,26 +25,26 @@ use crate::located::Located;
 use crate::mock;
 use crate::router_options::RouterMode;
 
-/// Longest a loading engine may be silent; it announces every percent of its weights.
+/// The longest time between two announcements of an engine that loads; it announces every percent of its weights.
 pub(crate) const ENGINE_SILENCE: Duration = Duration::from_secs(300);
 
-/// Everything decided, nothing started.
+/// A deployment before anything is started.
 pub(crate) struct Blueprint {
     pub(crate) config: RouterConfig,
     pub(crate) mode: RouterMode,
     pub(crate) files: ModelFiles,
-    /// Of the engines that will be started here, if any.
+    /// The context length of the engines that will be started here, if any.
     pub(crate) context_tokens: usize,
     pub(crate) engines: LaunchPlan,
-    /// What engines that run already say about themselves.
+    /// What the engines that run already have reported about themselves.
     pub(crate) answers: Vec<(String, EngineInfo)>,
 }
 
-/// Runs a command that waits for many things.
+/// Runs an asynchronous command on a runtime of its own.
 pub(crate) fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::ours)?;
     let ended = runtime.block_on(command);
-    // A tokenizer may still be busy with a long prompt nobody waits for any more.
+    // A tokenizer may still be busy with a long prompt whose client is gone.
     runtime.shutdown_background();
     ended
 }
@@ -83,7 +83,7 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
     let gateway = GatewayConfig { max_connections, ..config.gateway.clone() };
     let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), gateway));
-    // Answers /health and /ready while engines load.
+    // The gateway already answers /health and /ready while engines load.
     let serving = tokio::spawn(baton_gateway::serve(listener, gateway, draining(&shutdown)));
 
     let places = places(&plan);
@@ -176,7 +176,7 @@ fn draining(shutdown: &Shutdown) -> impl Future<Output = ()> + use<> {
     async move { shutdown.reached(Stage::Draining).await }
 }
 
-/// Whoever closed our standard output does not want to read it.
+/// Ignores errors: standard output may be closed.
 fn announce(banner: &Banner) {
     let mut out = io::stdout();
     let _ = write!(out, "{banner}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! `baton doctor`: what this machine can do, and what would go wrong.
+//! `baton doctor`: reports what this machine can do, and problems that would show later.
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,13 +11,13 @@ use crate::config::DEFAULT_PORT;
 use crate::failure::Failure;
 use crate::machine;
 
-/// Those that kernels use or could use, as /proc/cpuinfo spells them.
+/// CPU features that kernels use or could use, as /proc/cpuinfo spells them.
 const INTERESTING_FEATURES: [&str; 7] =
     ["avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"];
 
 /// Larger than any cache, so that reading it measures DRAM.
 const MEASURED_BYTES: usize = 512 << 20;
-/// Whatever else runs here only takes speed away: the best of these counts.
+/// The best of these measurements counts, since other programs can only make them slower.
 const MEASUREMENTS: usize = 3;
 
 pub(crate) fn run() -> Result<(), Failure> {
@@ -49,7 +49,7 @@ fn memory() {
     }
 }
 
-/// What no kernel can exceed, with all cores.
+/// Measures the ceilings of all kernels, with all cores.
 fn ceilings() -> Result<(), Failure> {
     let mut ceilings = Ceilings::new(cores(), None, MEASURED_BYTES).map_err(Failure::ours)?;
     let (mut gflops, mut tile_gflops, mut gbytes_per_s) = (0f64, 0f64, 0f64);
@@ -70,7 +70,7 @@ fn port() -> String {
     }
 }
 
-#[allow(unsafe_code, reason = "whether a driver can be loaded is only known by loading it")]
+#[allow(unsafe_code, reason = "the only way to know whether a driver can be loaded is to load it")]
 fn has_cuda() -> bool {
     // SAFETY: the name is a terminated string; loading NVIDIA's driver library runs its initialisers only.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };

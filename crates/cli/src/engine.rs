@@ -1,4 +1,4 @@
-//! `baton engine`: one engine, for routers that connect to it and callers over HTTP.
+//! `baton engine`: runs one engine, for routers that connect to it and callers over HTTP.
 
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::sizing::Machine;
 
 /// Routers and callers that may be connected at once.
 const MAX_CONNECTIONS: usize = 1024;
-/// Other engines that KV comes from or goes to, for the descriptors that are kept for them.
+/// The number of other engines, as senders or receivers of KV, for which descriptors are kept.
 const PEERS: usize = 4;
-/// Last replies of a drained engine need this long to reach routers.
+/// How long a drained engine waits for its last replies to reach routers.
 const FLUSH: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
         (None, Some(model)) => load(args, &secret, model, &mut announcer)?,
         (None, None) => return Err(Failure::user("no model is named")),
     };
-    // Sessions are a few sockets; the cores belong to the step loop.
+    // One thread is enough for the sockets of sessions; the cores are left to the step loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     let served = runtime.block_on(serve(args, secret, engine, announcer));
     // A tokenizer may still be busy with a long prompt nobody waits for any more.
@@ -108,7 +108,7 @@ async fn serve(
     let draining = async {
         shutdown.reached(Stage::Draining).await;
         if args.supervised {
-            // Whoever signals all processes of a deployment means its parent, which drains and then ends this one.
+            // Signals to all processes of a deployment are handled by the parent, which drains and then ends this one.
             std::future::pending::<()>().await;
         }
         engine.drain();
@@ -134,7 +134,7 @@ fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<Engi
     let card = move || {
         let files = located.files().map_err(|failure| failure.message)?;
         let card = model_card(&files, info.max_context_tokens as usize).map_err(|failure| failure.message)?;
-        // A mock borrows its tokenizer.
+        // A mock uses the tokenizer of another model.
         Ok(ModelCard { id: info.model.clone(), vocab_size: info.vocab_size, ..card })
     };
     Ok(EngineFace {
@@ -147,7 +147,7 @@ fn face(args: &EngineArgs, secret: Secret, engine: &EngineHandle) -> Result<Engi
     })
 }
 
-/// From the launcher, or whoever runs engines by hand; a fresh one is printed so that it can be handed on.
+/// The secret from the launcher or the user. A fresh one is printed, so that it can be given to routers.
 fn secret(args: &EngineArgs, screen: &Screen) -> Result<Secret, Failure> {
     match args.secret.given([args.listen().ip()])? {
         Some(secret) => Ok(secret),
@@ -160,12 +160,12 @@ fn secret(args: &EngineArgs, screen: &Screen) -> Result<Secret, Failure> {
     }
 }
 
-/// Tells the launcher, or a person, how loading goes.
+/// Reports the progress of loading to the launcher or on the terminal.
 struct Announcer {
     supervised: bool,
     name: String,
     screen: Screen,
-    /// The last percent that was told.
+    /// The last percentage that was reported.
     percent: Option<(u32, String)>,
 }
 
@@ -178,7 +178,7 @@ impl Announcer {
         self.percent = now;
         if self.supervised {
             let announcement = Announcement::Progress { progress: fraction, phase: phase.to_owned() };
-            // A launcher that is gone ends this process by other means.
+            // If the launcher has exited, this process ends because its standard input is closed.
             let _ = announcement.write_to(io::stdout());
         } else {
             self.screen.progress(&self.name, fraction, phase);

@@ -1,4 +1,4 @@
-//! Where other engines bring their KV.
+//! The address at which an engine receives KV.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::options::{EngineArgs, FabricMode};
 
 pub(crate) fn open(args: &EngineArgs, secret: &Secret, limit_bytes_per_s: Option<u64>) -> Result<Fabric, Failure> {
-    // Where routers reach this engine, other engines do too.
+    // Other engines reach this one at the address that routers use.
     let listener = TcpListener::bind((args.listen().ip(), 0)).map_err(Failure::ours)?;
     let port = listener.local_addr().map_err(Failure::ours)?.port();
     let advertised = args.advertise.or_else(|| args.listen().ip().is_unspecified().then(outgoing_address));
@@ -22,7 +22,7 @@ pub(crate) fn open(args: &EngineArgs, secret: &Secret, limit_bytes_per_s: Option
     })
 }
 
-/// The one that this machine has towards others. Nothing is sent to find out.
+/// The address of this machine's route to other networks. Nothing is sent to find it.
 fn outgoing_address() -> IpAddr {
     let route = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;

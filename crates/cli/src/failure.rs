@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one message, maybe a hint, and whose fault it was.
+//! The error of a command: one message, possibly a hint, and an exit code that says whether the user can mend it.
 
 use std::fmt;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::process::ExitCode;
 pub(crate) struct Failure {
     pub(crate) message: String,
     hint: Option<String>,
-    fault: Fault,
+    cause: Cause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// What was typed, configured or given as a model cannot work. Exit code 2, as for a mistyped option.
+enum Cause {
+    /// An argument, configuration or model that cannot work. Exit code 2, as for a mistyped option.
     User,
     /// Everything else. Exit code 1.
     Ours,
@@ -21,11 +21,11 @@ enum Fault {
 
 impl Failure {
     pub(crate) fn user(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string(), hint: None, fault: Fault::User }
+        Self { message: message.to_string(), hint: None, cause: Cause::User }
     }
 
     pub(crate) fn ours(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string(), hint: None, fault: Fault::Ours }
+        Self { message: message.to_string(), hint: None, cause: Cause::Ours }
     }
 
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
@@ -33,21 +33,21 @@ impl Failure {
         self
     }
 
-    /// Says which file it is about.
+    /// Puts the file's path before the message.
     pub(crate) fn within(self, path: &Path) -> Self {
         self.of(path.display())
     }
 
-    /// Says what it is about.
+    /// Puts `what` the failure is about before the message.
     pub(crate) fn of(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        match self.fault {
-            Fault::User => ExitCode::from(2),
-            Fault::Ours => ExitCode::FAILURE,
+        match self.cause {
+            Cause::User => ExitCode::from(2),
+            Cause::Ours => ExitCode::FAILURE,
         }
     }
 }

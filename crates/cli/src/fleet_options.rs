@@ -1,4 +1,4 @@
-//! Which engines: those that `serve` starts or finds, and those that `router` is told.
+//! Options that name engines: those that `serve` starts or attaches, and those of `router`.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Engines of `baton serve`: so many of each kind, or one by one.
+/// Engines of `baton serve`, as a number of each kind or listed one by one.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Engines")]
@@ -65,7 +65,7 @@ impl FleetOptions {
         }
     }
 
-    /// What is missing here is taken from `other`.
+    /// Takes options that are not set here from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             prefill: self.prefill.or(other.prefill),

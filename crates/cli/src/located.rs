@@ -1,4 +1,4 @@
-//! What a person calls a model, found: bundled with the binary, at a path, or pulled earlier.
+//! Finds the model that a name or path stands for: bundled with the binary, in a file, or pulled earlier.
 
 use baton_hub::{Cache, ModelRef, known_models};
 use baton_model::{Model, ModelError, ModelFiles, ModelSource};
@@ -8,12 +8,12 @@ use crate::failure::Failure;
 /// A model on this machine.
 pub(crate) struct Located {
     source: ModelSource,
-    /// What it was asked for by, where its files are called otherwise.
+    /// The model's name, where it differs from that of its files.
     name: Option<String>,
 }
 
 impl Located {
-    /// A name of the hub wins over a directory of the same name, as a bundled one does; `./name` means the directory.
+    /// Bundled and known names come before directories of the same name; `./name` means the directory.
     pub(crate) fn find(typed: &str) -> Result<Self, Failure> {
         let Some(model) = ModelRef::parse(typed).map_err(Failure::user)? else {
             return match ModelSource::resolve(typed) {
@@ -49,7 +49,7 @@ impl Located {
     }
 }
 
-/// What could be had instead of a name nobody knows.
+/// A hint for unknown names.
 fn pullable() -> String {
     let names: Vec<_> = known_models().iter().map(|model| model.name).collect();
     format!("baton pull fetches {}, and anything on the hub as hf:org/repo", names.join(", "))

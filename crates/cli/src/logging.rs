@@ -1,4 +1,4 @@
-//! Tracing to standard error, above the progress lines.
+//! Writes traces to standard error, above the progress lines.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,7 +12,7 @@ const ENV: &str = "BATON_LOG";
 pub(crate) fn start(screen: &Screen) -> Result<(), Failure> {
     let level = match std::env::var(ENV) {
         Ok(name) => name.parse().map_err(|_| {
-            Failure::user(format!("{ENV}={name} is not a level"))
+            Failure::user(format!("{ENV}={name} is not a log level"))
                 .hint("levels are off, error, warn, info, debug, trace")
         })?,
         Err(_) => LevelFilter::INFO,

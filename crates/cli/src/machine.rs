@@ -1,4 +1,4 @@
-//! What this machine has.
+//! Cores, memory and CPU features of this machine.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use baton_cpu::{HardwareThreads, quota};
 use crate::byte_size::ByteSize;
 use crate::cpu_list::CpuList;
 
-/// What `wanted` compute threads may be given as their own, cores before their second threads. `None` where there is too little,
-/// or where this process may not keep all of it busy: then it is shared with others that we know nothing of.
+/// The cores that `wanted` compute threads may be pinned to. `None` where there are too few, or where a CPU quota shows that they are
+/// shared with other containers.
 pub(crate) fn cpus(wanted: usize) -> Option<CpuList> {
     let threads = HardwareThreads::allowed().filter(|threads| threads.count() == quota())?;
     CpuList::of(threads.for_compute(wanted)?.to_vec())
@@ -42,7 +42,7 @@ pub(crate) fn cpu_features<'a>(wanted: &[&'a str]) -> Vec<&'a str> {
     wanted.iter().copied().filter(|feature| flags.split(' ').any(|flag| flag == *feature)).collect()
 }
 
-/// Of the first core.
+/// A field of the first core.
 fn cpuinfo(field: &str) -> Option<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = cpuinfo.lines().find(|line| line.starts_with(field))?;

@@ -1,6 +1,6 @@
-//! `baton`: what the user typed arrives here, becomes a configuration, and one of the commands runs with it. Files read in
-//! that order: [`args`] and [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or
-//! [`engine`]; the first two meet in [`deploy`].
+//! `baton`: arguments become a configuration, with which one of the commands runs. Read the files in this order: [`args`] and
+//! [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or [`engine`]; the first two
+//! share [`deploy`].
 
 mod api_key;
 mod args;
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who has read enough of our output (`baton doctor | head -1`) closes it. Other programs are ended by a signal then; this one
-/// sees an error, on which `println!` panics.
+/// Lets SIGPIPE end this process when its output is closed, as by `baton doctor | head -1`. Rust ignores the signal by default, and
+/// `println!` would panic.
 fn end_with_the_reader() {
     const AS_IF_BY_SIGPIPE: i32 = 128 + 13;
     let report = panic::take_hook();

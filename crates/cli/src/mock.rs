@@ -1,4 +1,5 @@
-//! `baton engine --mock`: an engine without a model, over the tokenizer of one; or, with `--dialect`, another project's.
+//! `baton engine --mock`: an engine without a model that uses the tokenizer of one; with `--dialect` it speaks another project's
+//! protocol.
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use baton_core::TokenId;
 use baton_engine::{EngineConfig, EngineHandle};
 use baton_launcher::{Screen, Shutdown, Stage};
 use baton_mock::{
-    Dialect, DialectConfig, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize, Role, Vocabulary,
+    Dialect, DialectConfig, DialectRole, DialectServer, MockBackend, MockConfig, MockConfigError, MockSize,
+    MockVocabulary,
 };
 
 use baton_protocol::Secret;
@@ -19,9 +21,9 @@ use crate::model_text::ModelText;
 use crate::near_match::near_matches;
 use crate::options::{DialectOption, EngineArgs, EngineOptions, MockRole};
 
-/// What a mock is called unless it stands in for a model; its tokenizer is the default model's.
+/// The name of a mock that does not stand in for a model; it uses the default model's tokenizer.
 pub(crate) const NAME: &str = "mock";
-/// Two million tokens: more than any load that one machine makes.
+/// Two million tokens, which is more than a load generator on one machine needs.
 const KV_PAGES: usize = 1 << 16;
 
 pub(crate) fn load(args: &EngineArgs, secret: &Secret, mock: &str) -> Result<EngineHandle, Failure> {
@@ -47,7 +49,7 @@ pub(crate) fn load(args: &EngineArgs, secret: &Secret, mock: &str) -> Result<Eng
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }
 
-/// Until the first signal: nobody's answer depends on a mock.
+/// Serves until the first signal, without draining: nobody needs a mock's answers.
 pub(crate) fn run_dialect(
     args: &EngineArgs,
     mock: &str,
@@ -62,14 +64,14 @@ pub(crate) fn run_dialect(
             DialectOption::Sglang => Dialect::Sglang,
         },
         role: args.mock_role.map(|role| match role {
-            MockRole::Prefill => Role::Prefill,
-            MockRole::Decode => Role::Decode,
+            MockRole::Prefill => DialectRole::Prefill,
+            MockRole::Decode => DialectRole::Decode,
         }),
         model,
         mock: config,
         bootstrap_port: args.bootstrap_port,
     };
-    // One thread: what is measured beside it wants the other cores.
+    // One thread, to leave the other cores to the router that is measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     runtime.block_on(async {
         let server = DialectServer::bind(args.listen(), config, Arc::new(vocabulary)).await;
@@ -101,8 +103,8 @@ pub(crate) fn parse(mock: &str) -> Result<MockConfig, Failure> {
     })
 }
 
-/// The name and the tokens of the model it stands in for.
-fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabulary), Failure> {
+/// The name and the tokens of the model that it stands in for.
+fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, MockVocabulary), Failure> {
     let files = open_model(model.unwrap_or(NAME))?;
     let tokenizer = ModelText::open(&files)?.tokenizer;
     let tokens = tokenizer.vocabulary();
@@ -112,8 +114,8 @@ fn stand_in(model: Option<&str>, config: &MockConfig) -> Result<(String, Vocabul
         let shows = !tokens.is_special(TokenId(id)) && text.contains(char::is_alphanumeric);
         shows.then(|| (TokenId(id), text.to_owned()))
     };
-    let vocabulary = Vocabulary::new(size, (0..tokens.len() as u32).filter_map(visible))
-        .ok_or_else(|| Failure::user("no token of this tokenizer is a word"))?;
+    let vocabulary = MockVocabulary::new(size, (0..tokens.len() as u32).filter_map(visible))
+        .ok_or_else(|| Failure::user("no token of this tokenizer is a visible word; use another model's"))?;
     Ok((files.name().to_owned(), vocabulary))
 }
 

@@ -1,4 +1,4 @@
-//! How a model turns text into tokens and conversations into text, whichever files say so.
+//! The tokenizer and chat template of a model, from its Hugging Face or GGUF files.
 
 use baton_core::TokenId;
 use baton_model::{ModelFiles, TokenizerFiles};

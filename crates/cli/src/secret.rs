@@ -1,4 +1,4 @@
-//! Where a deployment's shared secret comes from: a file, the environment, or nowhere, and then somebody makes one.
+//! The secret that a deployment shares, from a file or the environment. Without either, the caller makes a fresh one.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Longer files are something else.
+/// Longer files are no secrets.
 const MAX_FILE_BYTES: u64 = 4 << 10;
 
 /// What engines and routers share.
@@ -30,7 +30,7 @@ pub(crate) struct SecretOptions {
 }
 
 impl SecretOptions {
-    /// What is missing here is taken from `other`. Either option replaces both of the other source's.
+    /// Takes options that are not set here from `other`. Either option replaces both of the other source.
     pub(crate) fn or(self, other: Self) -> Self {
         if self.secret_file.is_some() || self.no_engine_auth.is_some() { self } else { other }
     }
@@ -39,7 +39,7 @@ impl SecretOptions {
         self.no_engine_auth == Some(true)
     }
 
-    /// `engines`: where they listen. `None` when no secret was given.
+    /// `engines` are the addresses where they listen. `None` when no secret was given.
     pub(crate) fn given(&self, engines: impl IntoIterator<Item = IpAddr>) -> Result<Option<Secret>, Failure> {
         if self.is_off() {
             return self.none(engines).map(Some);
@@ -68,7 +68,7 @@ impl SecretOptions {
     }
 }
 
-/// For engines that others started.
+/// The error for engines that run already, when no secret was given.
 pub(crate) fn needs_secret(engines: impl IntoIterator<Item = Endpoint>) -> Failure {
     let engines: Vec<_> = engines.into_iter().map(|engine| engine.to_string()).collect();
     let failure = Failure::user(format!("no secret for the engines at {}, which run already", engines.join(", ")));
@@ -86,7 +86,7 @@ fn read(path: &Path) -> Result<Secret, Failure> {
     checked(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
-/// Callers over HTTP send it in a header.
+/// Checks a secret's characters: callers over HTTP send it in a header.
 fn checked(text: String) -> Result<Secret, Failure> {
     match text.bytes().all(|byte| byte.is_ascii_graphic()) {
         _ if text.is_empty() => Err(Failure::user("the secret is empty")),

@@ -1,4 +1,4 @@
-//! `baton serve`: engines that are started here, or attached to where they run, and all that stands before them.
+//! `baton serve`: starts engines, or attaches to running ones, with router and gateway in front of them.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use crate::secret::{SecretOptions, needs_secret};
 use crate::sizing::{EngineSize, Machine};
 use crate::topology::{Seat, Topology};
 
-/// Where engines listen that were not given a place.
+/// The address of engines that were not given an endpoint.
 const ENGINE_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(crate) fn run(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
@@ -41,13 +41,13 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         decoder.max_context = mock::parse(options)?.shape.context_tokens as usize;
     }
 
-    let places: Vec<_> = topology.engines.iter().map(Place::find).collect();
+    let places: Vec<_> = topology.engines.iter().map(Location::find).collect();
     let secret = secret(&options.secret, &places)?;
     let own = OwnEngines {
         model,
         decoder,
         machine: Machine { cores: baton_cpu::cores(), memory: machine::memory() },
-        number: places.iter().filter(|place| matches!(place, Place::Here(_))).count(),
+        number: places.iter().filter(|place| matches!(place, Location::Here(_))).count(),
         mock,
         auth: !secret.is_none(),
         options: options.engine,
@@ -57,8 +57,8 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     let (mut engines, mut started) = (Vec::new(), 0);
     for (seat, place) in topology.engines.into_iter().zip(places) {
         let origin = match place {
-            Place::Elsewhere(endpoint) => Origin::Attached(endpoint),
-            Place::Here(listen) => {
+            Location::Elsewhere(endpoint) => Origin::Attached(endpoint),
+            Location::Here(listen) => {
                 let size = own.size(&seat)?.with_own_cores(started, own.number, cores.as_ref().map(CoreClaims::cpus));
                 started += 1;
                 context_tokens = context_tokens.min(size.context_tokens(&own.decoder));
@@ -81,17 +81,17 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     deploy(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, screen).await
 }
 
-enum Place {
-    /// Ours to start.
+enum Location {
+    /// On this machine: started by this process.
     Here(SocketAddr),
-    /// Runs already, or soon.
+    /// On another machine, where it runs already or soon will.
     Elsewhere(Endpoint),
 }
 
-impl Place {
+impl Location {
     fn find(seat: &Seat) -> Self {
         let Some(endpoint) = &seat.place else { return Self::Here(SocketAddr::new(ENGINE_HOST, 0)) };
-        // A name that nobody knows now may be known later.
+        // A name that cannot be resolved now may be resolved later.
         let addresses = endpoint.host.addresses().unwrap_or_default();
         match addresses.into_iter().find(|address| is_on_this_machine(*address)) {
             Some(address) => Self::Here(SocketAddr::new(address, endpoint.port)),
@@ -100,13 +100,13 @@ impl Place {
     }
 }
 
-/// Engines elsewhere have theirs already; for our own a fresh one will do.
-fn secret(options: &SecretOptions, places: &[Place]) -> Result<Secret, Failure> {
+/// Engines elsewhere have been started with a secret, which must be given; for our own a fresh one is made.
+fn secret(options: &SecretOptions, places: &[Location]) -> Result<Secret, Failure> {
     let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
     for place in places {
         match place {
-            Place::Here(address) => here.push(address.ip()),
-            Place::Elsewhere(endpoint) => elsewhere.push(endpoint.clone()),
+            Location::Here(address) => here.push(address.ip()),
+            Location::Elsewhere(endpoint) => elsewhere.push(endpoint.clone()),
         }
     }
     match options.given(here)?.filter(|secret| elsewhere.is_empty() || !secret.is_none()) {
@@ -116,22 +116,21 @@ fn secret(options: &SecretOptions, places: &[Place]) -> Result<Secret, Failure> 
     }
 }
 
-/// What all engines have in common that are started here.
+/// The common settings of all engines that are started here.
 struct OwnEngines {
     model: String,
     decoder: DecoderSpec,
     machine: Machine,
-    /// That share it.
+    /// The number of engines that share the machine.
     number: usize,
-    /// Options, when they are mocks.
+    /// The options of mocks, if engines are mocks.
     mock: Option<String>,
     auth: bool,
     options: EngineOptions,
 }
 
 impl OwnEngines {
-    /// For all of them: those that were named, or free ones. Where there are too few, threads run wherever the system puts
-    /// them.
+    /// Cores for all of these engines: those that the user named, or unclaimed ones. Where there are too few, threads are not pinned.
     fn cores(&self, screen: &Screen) -> Result<Option<CoreClaims>, Failure> {
         if self.number == 0 || self.mock.is_some() {
             return Ok(None);
@@ -158,7 +157,7 @@ impl OwnEngines {
         engine_size(&options, &self.decoder, self.machine, self.number)
     }
 
-    /// An engine's command line.
+    /// The arguments of an engine's process.
     fn arguments(&self, seat: &Seat, listen: SocketAddr, size: &EngineSize) -> Vec<OsString> {
         let mut arguments = vec!["engine".to_owned(), "--supervised".into()];
         arguments.extend([format!("--name={}", seat.name), format!("--listen={listen}")]);

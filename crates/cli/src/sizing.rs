@@ -1,4 +1,4 @@
-//! How large an engine is made when nobody says: threads and KV pages, from the machine and the model.
+//! The default size of an engine: threads and KV pages, from the machine and the model.
 
 use baton_core::PAGE_TOKENS;
 use baton_cpu::kv_layout;
@@ -9,19 +9,19 @@ use crate::cpu_list::CpuList;
 use crate::failure::Failure;
 use crate::options::{DtypeOption, EngineOptions, FabricMode, KvDtypeOption, ProductsOption, WeightsOption};
 
-/// Full contexts the KV pool holds, memory permitting.
+/// The number of full contexts that the KV pool holds, if there is enough memory.
 const CONTEXTS: usize = 64;
 /// Share of the memory that the KV pools of all engines may take.
 const MEMORY_SHARE: u64 = 4;
-/// Fewer make no engine.
+/// The fewest pages with which an engine is useful.
 const MIN_PAGES: usize = 16;
 
-/// One engine, all decided.
+/// The size of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EngineSize {
     pub(crate) prefix_cache: bool,
     pub(crate) threads: usize,
-    /// Where they run, one on each; `None`: where the system puts them.
+    /// The cores of its threads, one for each; `None` leaves the choice to the system.
     pub(crate) cpus: Option<CpuList>,
     pub(crate) tp: usize,
     pub(crate) dtype: DtypeOption,
@@ -35,7 +35,7 @@ pub(crate) struct EngineSize {
     pub(crate) max_waiting: usize,
 }
 
-/// What `engines` engines share.
+/// The machine that all engines share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -75,14 +75,14 @@ impl EngineSize {
         })
     }
 
-    /// One of several engines on this machine: with cores of its own where there are enough for all.
+    /// Gives engine `which` of several on this machine cores of its own, where there are enough for all.
     pub(crate) fn with_own_cores(self, which: usize, engines: usize, all: Option<&CpuList>) -> Self {
         let own = self.cpus.as_ref().or(all).and_then(|cpus| cpus.share(which, engines, self.threads));
         Self { cpus: own.or(self.cpus), ..self }
     }
 
-    /// One that computes prompts for others: many rows share each read of the weights, so smaller ones gain little, and with
-    /// AMX they lose.
+    /// The size of a prefill engine. Its weights are plain: many rows share each read of the weights, so smaller ones gain little, and
+    /// lose with AMX.
     pub(crate) fn for_prompts(self) -> Self {
         let weights = if self.weights == WeightsOption::Auto { WeightsOption::Plain } else { self.weights };
         Self { weights, ..self }
@@ -93,7 +93,7 @@ impl EngineSize {
         model.max_context.min(self.kv_pages.saturating_mul(PAGE_TOKENS))
     }
 
-    /// The same as options of `baton engine`.
+    /// The size as options of `baton engine`.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags = vec![
             format!("--enable-prefix-cache={}", self.prefix_cache),
@@ -122,7 +122,7 @@ fn default_pages(model: &DecoderSpec, page_bytes: u64, machine: Machine, engines
     wanted.min(affordable).max(MIN_PAGES)
 }
 
-/// K and V of one page in all layers. Each shard has a KV head at least, if need be the same as another.
+/// Bytes of K and V of one page in all layers. Each shard has at least one KV head, which may be the same as another shard's.
 fn page_bytes(model: &DecoderSpec, dtype: DtypeOption, kv: KvDtypeOption, tp: usize) -> Result<u64, Failure> {
     let mut layout = kv_layout(model, dtype.storage(), kv.storage()).ok_or_else(|| {
         Failure::user(format!("--kv-dtype {} does not go with weights stored as f32: their KV is f32, too", kv.name()))
@@ -209,7 +209,7 @@ mod tests {
             (default(), 256, 2, 512),
             (default(), 1, 1, 16),
             (EngineOptions { dtype: Some(DtypeOption::F32), ..default() }, 256, 1, 512),
-            // 34 KiB: a scale of 4 bytes beside 64 codes.
+            // 34 KiB: a scale of 4 bytes for 64 values.
             (EngineOptions { kv_dtype: Some(KvDtypeOption::Int8), ..default() }, 256, 1, 65536 / 34),
             (EngineOptions { kv_memory: Some(ByteSize(1 << 20)), ..default() }, 256, 1, 16),
             (EngineOptions { tp: Some(2), ..default() }, 256, 1, 1024),

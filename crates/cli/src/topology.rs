@@ -1,4 +1,4 @@
-//! Which engines there are, where, and what each does: what was typed, decided. Nothing is looked up or started here.
+//! Decides from the options which engines there are, where, and in which role. Nothing is resolved or started here.
 
 use baton_launcher::{Endpoint, Host};
 use baton_router::Role;
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::fleet_options::{EngineUrl, FleetOptions};
 use crate::router_options::RouterMode;
 
-/// More are a typing error, and would be a fork bomb.
+/// More are a typing error, and would start as many processes.
 const MAX_ENGINES: usize = 256;
 
 #[derive(Debug, PartialEq)]
@@ -20,14 +20,14 @@ pub(crate) struct Topology {
 pub(crate) struct Seat {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// `None`: on this machine, at a port of its own choice.
+    /// `None` for an engine on this machine at a free port.
     pub(crate) place: Option<Endpoint>,
-    /// Shards of its tensors; `None`: as the engine's own option says.
+    /// The number of tensor-parallel shards; `None` leaves it to the engine's option.
     pub(crate) shards: Option<usize>,
 }
 
 impl Topology {
-    /// `baton serve`: engines are counted (`--prefill`, `--decode`) or listed (`--endpoint-hosts`, `--endpoint-ports`).
+    /// The engines of `baton serve`, which are counted (`--prefill`, `--decode`) or listed (`--endpoint-hosts`, `--endpoint-ports`).
     pub(crate) fn of_serve(options: &FleetOptions, mode: Option<RouterMode>) -> Result<Self, Failure> {
         let places = places(options)?;
         let prefill_by_default = mode == Some(RouterMode::Disagg) || mode.is_none() && places.is_none();
@@ -53,12 +53,12 @@ impl Topology {
         Ok(Self { mode, engines: seats(roles, places, shards) })
     }
 
-    /// `baton router`: every engine is named.
+    /// The engines of `baton router`, each of which is named.
     pub(crate) fn of_router(engines: &[EngineUrl], mode: Option<RouterMode>) -> Result<Self, Failure> {
         no_repeats(engines.iter().map(|engine| &engine.endpoint))?;
         let roles: Vec<_> = engines.iter().map(|engine| engine.role).collect();
         if !roles.iter().any(|role| *role != Role::Prefill) {
-            return Err(Failure::user("no engine decodes").hint("give at least one the role decode or mixed"));
+            return Err(Failure::user("no engine can decode").hint("give at least one the role decode or mixed"));
         }
         let prefill = roles.iter().filter(|role| **role == Role::Prefill).count();
         let mode = mode.unwrap_or(if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded });
@@ -90,7 +90,7 @@ fn places(options: &FleetOptions) -> Result<Option<Vec<Endpoint>>, Failure> {
         return Err(Failure::user(format!("the endpoint lists must be equally long, not {}", lists.join(", "))));
     }
     let places: Vec<_> = hosts.into_iter().zip(ports).map(|(host, port)| Endpoint { host, port: *port }).collect();
-    // Port 0 takes a free one, as often as it is said.
+    // Port 0 takes a free one, so it may be repeated.
     no_repeats(places.iter().filter(|place| place.port != 0))?;
     Ok(Some(places))
 }
@@ -121,11 +121,9 @@ fn shards(options: &FleetOptions, engines: usize) -> Result<Vec<Option<usize>>, 
     Ok(shards.iter().copied().map(Some).collect())
 }
 
-fn check_mode(mode: RouterMode, prefill: usize, how_to_have_some: &str) -> Result<(), Failure> {
+fn check_mode(mode: RouterMode, prefill: usize, hint: &str) -> Result<(), Failure> {
     match (mode, prefill) {
-        (RouterMode::Disagg, 0) => {
-            Err(Failure::user("--router-mode disagg needs prefill engines").hint(how_to_have_some))
-        }
+        (RouterMode::Disagg, 0) => Err(Failure::user("--router-mode disagg needs prefill engines").hint(hint)),
         (RouterMode::RoundRobin | RouterMode::LeastLoaded, 1..) => {
             let message = "prefill engines take part in --router-mode disagg only";
             Err(Failure::user(message).hint("leave out --router-mode or the prefill engines"))
@@ -138,7 +136,7 @@ fn no_repeats<'a>(places: impl Iterator<Item = &'a Endpoint>) -> Result<(), Fail
     let mut seen = std::collections::BTreeSet::new();
     for place in places {
         if !seen.insert(place) {
-            return Err(Failure::user(format!("endpoint {place} is there twice")));
+            return Err(Failure::user(format!("endpoint {place} is listed twice")));
         }
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! What is typed, and the engines that come of it.
+//! Options as they are typed, and the engines that follow from them.
 
 use clap::Parser;
 
 use super::*;
 
-/// The part of `baton serve` that decides this.
+/// The options of `baton serve` that matter here.
 #[derive(Parser)]
 struct Typed {
     #[command(flatten)]
@@ -45,7 +45,7 @@ fn engines_are_counted_or_listed() {
         ("--router-mode round-robin --decode 2", "round-robin: decode-0 decode-1"),
         ("--endpoint-num-gpus 2,1", "disagg: prefill-0×2 decode-0×1"),
         ("--prefill 0 --decode 3 --endpoint-num-gpus 1,2,4", "least-loaded: decode-0×1 decode-1×2 decode-2×4"),
-        // Listed: round-robin unless something says otherwise.
+        // Listed engines are served round-robin by default.
         ("--endpoint-ports 9001,9002", "round-robin: mixed-0@127.0.0.1:9001 mixed-1@127.0.0.1:9002"),
         ("--endpoint-hosts a,::1 --endpoint-ports 1,2", "round-robin: mixed-0@a:1 mixed-1@[::1]:2"),
         ("--endpoint-ports 0,0 --prefill 0", "round-robin: mixed-0@127.0.0.1:0 mixed-1@127.0.0.1:0"),
@@ -94,7 +94,7 @@ fn what_makes_no_sense_is_one_message() {
         ),
         ("--endpoint-num-gpus 1", "error: --endpoint-num-gpus needs a number for each of the 2 engines, not 1"),
         ("--endpoint-num-gpus 1,0", "error: --endpoint-num-gpus must be at least 1"),
-        ("--endpoint-ports 7,7", "error: endpoint 127.0.0.1:7 is there twice"),
+        ("--endpoint-ports 7,7", "error: endpoint 127.0.0.1:7 is listed twice"),
         (
             "--endpoint-ports 1,2 --decode 3",
             "error: --prefill 0 and --decode 3 do not add up to the 2 endpoints listed",
@@ -121,8 +121,8 @@ fn a_router_is_told_every_engine() {
         ("a:1=prefill http://b:2=decode c:3=decode", None, "disagg: prefill-0@a:1 decode-0@b:2 decode-1@c:3"),
         ("a:1 b:2", Some(RouterMode::RoundRobin), "round-robin: mixed-0@a:1 mixed-1@b:2"),
         ("a:1 b:2", Some(RouterMode::Disagg), "disagg: mixed-0@a:1 mixed-1@b:2"),
-        ("a:1 a:1", None, "error: endpoint a:1 is there twice"),
-        ("a:1=prefill", None, "error: no engine decodes\nhint: give at least one the role decode or mixed"),
+        ("a:1 a:1", None, "error: endpoint a:1 is listed twice"),
+        ("a:1=prefill", None, "error: no engine can decode\nhint: give at least one the role decode or mixed"),
         (
             "a:1=decode",
             Some(RouterMode::Disagg),

@@ -13,7 +13,7 @@ use crate::config::MockConfig;
 use crate::device::Device;
 use crate::history::mix;
 use crate::kv::{MockKv, layout};
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::MockVocabulary;
 
 /// How large the engine around it is.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub struct MockBackend {
 }
 
 impl MockBackend {
-    pub fn new(config: MockConfig, size: MockSize, vocabulary: Arc<Vocabulary>) -> Result<Self, BackendError> {
+    pub fn new(config: MockConfig, size: MockSize, vocabulary: Arc<MockVocabulary>) -> Result<Self, BackendError> {
         let kv = Arc::new(MockKv::new(&config.shape, size.kv_pages, size.tp)?);
         let layers_done = LayerCounter::default();
         // What the tokens of an answer depend on, besides the request.

@@ -14,7 +14,7 @@ const LONGEST_S: f64 = 3600.0;
 pub struct MockConfig {
     pub speed: Speed,
     pub faults: FaultPlan,
-    pub shape: Shape,
+    pub shape: MockShape,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +43,7 @@ pub struct FaultPlan {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct MockShape {
     /// Tokens per answer. `None`: as many as the client allows.
     pub output_tokens: Option<u32>,
     pub layers: u32,
@@ -57,7 +57,7 @@ pub struct Shape {
     pub handoff_timeout: Duration,
 }
 
-impl Default for Shape {
+impl Default for MockShape {
     fn default() -> Self {
         Self {
             output_tokens: None,

@@ -12,18 +12,18 @@ use crate::backend::MockSize;
 use crate::config::MockConfig;
 use crate::faults::Faults;
 use crate::kv::MockKv;
-use crate::pace::{Pace, StepWork};
-use crate::slot::Slot;
-use crate::vocabulary::Vocabulary;
+use crate::pace::{StepPace, StepWork};
+use crate::slot::MockSlot;
+use crate::vocabulary::MockVocabulary;
 
 pub(crate) struct Device {
     config: MockConfig,
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<MockVocabulary>,
     kv: Arc<MockKv>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<MockSlot>>,
     pages: SlotPages,
     faults: Faults,
-    pace: Pace,
+    pace: StepPace,
     layers_done: LayerCounter,
     /// Slots of the last step.
     active: Vec<SlotId>,
@@ -33,7 +33,7 @@ impl Device {
     pub(crate) fn new(
         config: MockConfig,
         size: MockSize,
-        vocabulary: Arc<Vocabulary>,
+        vocabulary: Arc<MockVocabulary>,
         kv: Arc<MockKv>,
         layers_done: LayerCounter,
     ) -> Self {
@@ -44,7 +44,7 @@ impl Device {
             config,
             vocabulary,
             kv,
-            pace: Pace::default(),
+            pace: StepPace::default(),
             layers_done,
             active: Vec::new(),
         }
@@ -79,7 +79,7 @@ impl Device {
     fn admit(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for (id, sampler) in &plan.admitted {
             match self.slots.get_mut(id.0 as usize) {
-                Some(free @ None) => *free = Some(Slot::new(sampler, self.faults.doom())),
+                Some(free @ None) => *free = Some(MockSlot::new(sampler, self.faults.doom())),
                 _ => return broken(format!("slot {} is taken or does not exist", id.0)),
             }
         }
@@ -164,7 +164,7 @@ impl Device {
     }
 }
 
-fn slot_of(slots: &mut [Option<Slot>], id: SlotId) -> Result<&mut Slot, BackendError> {
+fn slot_of(slots: &mut [Option<MockSlot>], id: SlotId) -> Result<&mut MockSlot, BackendError> {
     let slot = slots.get_mut(id.0 as usize).and_then(Option::as_mut);
     slot.ok_or_else(|| BackendError::Contract(format!("slot {} was not admitted", id.0)))
 }

@@ -8,7 +8,7 @@ use baton_backend::BackendError;
 use baton_core::{PAGE_TOKENS, PageId};
 use baton_fabric::{Half, KvLayout, KvPool, PageOrder, Shard};
 
-use crate::config::Shape;
+use crate::config::MockShape;
 use crate::history::History;
 
 pub(crate) struct MockKv {
@@ -17,10 +17,10 @@ pub(crate) struct MockKv {
 }
 
 /// Each half of a block holds one of these per token; what is left of it is never written.
-type Mark = u64;
+type KvMark = u64;
 
 impl MockKv {
-    pub(crate) fn new(shape: &Shape, pages: usize, shards: u32) -> Result<Self, BackendError> {
+    pub(crate) fn new(shape: &MockShape, pages: usize, shards: u32) -> Result<Self, BackendError> {
         let pages = u32::try_from(pages).map_err(|_| BackendError::Load(format!("{pages} KV pages are too many")))?;
         let pool = KvPool::new(layout(shape), pages, shards)
             .map_err(|error| BackendError::Device(format!("cannot map memory for {pages} KV pages: {error}")))?;
@@ -49,7 +49,7 @@ impl MockKv {
     }
 
     /// Where the position's marks lie, and what they should be.
-    fn marks(&self, (page, token): (PageId, usize), history: History) -> impl Iterator<Item = (*mut Mark, Mark)> {
+    fn marks(&self, (page, token): (PageId, usize), history: History) -> impl Iterator<Item = (*mut KvMark, KvMark)> {
         let places = self.pool.shards().iter().flat_map(move |shard| {
             (0..self.layers).flat_map(move |layer| {
                 [Half::Keys, Half::Values].map(|half| (mark_in(shard, layer, page, half, token), (layer, half)))
@@ -61,15 +61,15 @@ impl MockKv {
     }
 }
 
-pub(crate) fn layout(shape: &Shape) -> KvLayout {
+pub(crate) fn layout(shape: &MockShape) -> KvLayout {
     // K and V in f32: eight bytes per dimension.
     let head_dim = shape.kv_bytes_per_token.div_ceil(8 * shape.layers).max(2);
     KvLayout { order: PageOrder::PlainF32, layers: shape.layers, kv_heads: 1, head_dim }
 }
 
-fn mark_in(shard: &Shard, layer: u32, page: PageId, half: Half, token: usize) -> *mut Mark {
+fn mark_in(shard: &Shard, layer: u32, page: PageId, half: Half, token: usize) -> *mut KvMark {
     assert!(token < PAGE_TOKENS);
-    let offset = shard.layout.head_in_block(half, shard.layout.heads.start) + token * size_of::<Mark>();
+    let offset = shard.layout.head_in_block(half, shard.layout.heads.start) + token * size_of::<KvMark>();
     // SAFETY: a half has 32 tokens of at least two f32.
     unsafe { shard.block(layer, page).add(offset).cast() }
 }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn marks_of_other_tokens_places_and_layers_differ() {
-        let kv = MockKv::new(&Shape { layers: 3, ..Shape::default() }, 4, 2).unwrap();
+        let kv = MockKv::new(&MockShape { layers: 3, ..MockShape::default() }, 4, 2).unwrap();
         let history = |token| History::of(&[TokenId(token)]);
         for token in 0..32 {
             kv.write((PageId(2), token), history(token as u32));
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn pages_are_as_large_as_asked() {
         for (layers, bytes, expected) in [(4, 64, 64), (4, 1, 64), (32, 131_072, 131_072), (3, 100, 120)] {
-            let shape = Shape { layers, kv_bytes_per_token: bytes, ..Shape::default() };
+            let shape = MockShape { layers, kv_bytes_per_token: bytes, ..MockShape::default() };
             assert_eq!(
                 MockKv::new(&shape, 1, 1).unwrap().bytes_per_token(),
                 expected,

@@ -14,6 +14,6 @@ mod slot;
 mod vocabulary;
 
 pub use backend::{MockBackend, MockSize};
-pub use config::{FaultPlan, MockConfig, MockConfigError, Shape, Speed};
-pub use dialect::{Dialect, DialectConfig, DialectServer, Role};
-pub use vocabulary::Vocabulary;
+pub use config::{FaultPlan, MockConfig, MockConfigError, MockShape, Speed};
+pub use dialect::{Dialect, DialectConfig, DialectRole, DialectServer};
+pub use vocabulary::MockVocabulary;

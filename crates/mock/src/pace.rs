@@ -36,7 +36,7 @@ impl StepWork {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct StepPace {
     last_end: Option<Instant>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Span {
     duration: Duration,
 }
 
-impl Pace {
+impl StepPace {
     /// `continues`: the engine had no pause since the last step.
     pub(crate) fn step(&mut self, now: Instant, duration: Duration, continues: bool) -> Span {
         let begin = match self.last_end {
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn steps_do_not_drift_and_pauses_are_not_made_up_for() {
         let zero = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = StepPace::default();
         // (submitted at, continues) → begins at
         for (at, continues, begin) in [(5, false, 5), (27, true, 25), (45, true, 45), (70, false, 70), (290, true, 290)]
         {

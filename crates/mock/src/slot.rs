@@ -7,9 +7,9 @@ use baton_core::{Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
 
 use crate::history::{History, mix};
 use crate::kv::MockKv;
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::MockVocabulary;
 
-pub(crate) struct Slot {
+pub(crate) struct MockSlot {
     pub(crate) sampler: Arc<SamplerSpec>,
     /// Those it was admitted with, and what was sampled since.
     outputs: Vec<TokenId>,
@@ -22,7 +22,7 @@ pub(crate) struct Slot {
     failure: Option<ServeError>,
 }
 
-impl Slot {
+impl MockSlot {
     pub(crate) fn new(sampler: &Arc<SamplerSpec>, doomed_after: Option<u32>) -> Self {
         Self {
             sampler: Arc::clone(sampler),
@@ -93,7 +93,7 @@ impl Slot {
         }
     }
 
-    pub(crate) fn sample(&mut self, vocabulary: &Vocabulary, output_tokens: Option<u32>) -> TokenId {
+    pub(crate) fn sample(&mut self, vocabulary: &MockVocabulary, output_tokens: Option<u32>) -> TokenId {
         let SamplerSpec { params, choice, min_tokens, stop_tokens, .. } = &*self.sampler;
         let said_all = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);
         let token = match stop_tokens.first() {

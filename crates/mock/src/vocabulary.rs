@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::history::{History, mix};
 
 /// Tokens with whole, visible text, so that a stream has one piece of text per token.
-pub struct Vocabulary {
+pub struct MockVocabulary {
     size: u32,
     words: Vec<Word>,
     digest: u64,
@@ -19,7 +19,7 @@ struct Word {
     json: Box<str>,
 }
 
-impl Vocabulary {
+impl MockVocabulary {
     /// Accepts token ids below `size` in prompts and generates `words` (token and text). `None` when no word has such an id.
     pub fn new(size: u32, words: impl IntoIterator<Item = (TokenId, String)>) -> Option<Self> {
         let valid = |(token, _): &(TokenId, String)| token.0 < size;
@@ -84,8 +84,8 @@ pub(crate) struct Generated {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn words(count: u32) -> Vocabulary {
-        Vocabulary::new(count, (0..count).map(|id| (TokenId(id), format!(" w{id}")))).unwrap()
+    pub(crate) fn words(count: u32) -> MockVocabulary {
+        MockVocabulary::new(count, (0..count).map(|id| (TokenId(id), format!(" w{id}")))).unwrap()
     }
 
     #[test]
@@ -103,11 +103,11 @@ pub(crate) mod tests {
     #[test]
     fn only_words_with_valid_ids_are_generated() {
         let pairs = [(TokenId(3), "a".to_owned()), (TokenId(9), "b".to_owned())];
-        let vocabulary = Vocabulary::new(5, pairs).unwrap();
+        let vocabulary = MockVocabulary::new(5, pairs).unwrap();
         for draw in 0..20 {
             assert_eq!(vocabulary.next(History::default(), draw, &[]).token, TokenId(3));
         }
-        assert!(Vocabulary::new(5, [(TokenId(9), String::new())]).is_none());
+        assert!(MockVocabulary::new(5, [(TokenId(9), String::new())]).is_none());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::spread::Spread;
 use crate::units::digits;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Row {
+pub(super) struct ComparisonRow {
     pub(super) name: &'static str,
     pub(super) lower_is_better: bool,
     pub(super) servers: Vec<Spread>,
@@ -21,7 +21,7 @@ pub(super) struct Row {
 }
 
 /// One row per number that every run has.
-pub(super) fn rows(rounds: &[Vec<RunFile>], seed: u64) -> Vec<Row> {
+pub(super) fn rows(rounds: &[Vec<RunFile>], seed: u64) -> Vec<ComparisonRow> {
     let row = |headline: &crate::report::table::Headline| {
         let values: Vec<Vec<f64>> =
             rounds.iter().map(|runs| runs.iter().map(headline.value).collect::<Option<_>>()).collect::<Option<_>>()?;
@@ -31,7 +31,7 @@ pub(super) fn rows(rounds: &[Vec<RunFile>], seed: u64) -> Vec<Row> {
 }
 
 /// `values` by round, then by server.
-fn row(name: &'static str, lower_is_better: bool, values: &[Vec<f64>], seed: u64) -> Option<Row> {
+fn row(name: &'static str, lower_is_better: bool, values: &[Vec<f64>], seed: u64) -> Option<ComparisonRow> {
     let servers = values.first()?.len();
     let of_server = |server: usize| values.iter().map(move |round| round[server]).collect::<Vec<_>>();
     let ratios = (1..servers).map(|server| {
@@ -39,7 +39,7 @@ fn row(name: &'static str, lower_is_better: bool, values: &[Vec<f64>], seed: u64
             values.iter().filter(|round| round[0] > 0.0).map(|round| round[server] / round[0]).collect();
         Estimate::of(&ratios, seed)
     });
-    Some(Row {
+    Some(ComparisonRow {
         name,
         lower_is_better,
         servers: (0..servers).map(|server| Spread::of(&of_server(server))).collect::<Option<_>>()?,
@@ -47,7 +47,7 @@ fn row(name: &'static str, lower_is_better: bool, values: &[Vec<f64>], seed: u64
     })
 }
 
-pub(super) fn text(labels: &[&str], rows: &[Row], rounds: usize) -> String {
+pub(super) fn text(labels: &[&str], rows: &[ComparisonRow], rounds: usize) -> String {
     let first = labels.first().copied().unwrap_or_default();
     let mut out =
         format!("\n{rounds} rounds: median (range); ratio to {first} within a round (95 % interval)\n\n{:<20}", "");
@@ -80,7 +80,7 @@ fn ratio_text(ratio: &Estimate) -> String {
     format!("{:.3} ({:.3} – {:.3})", ratio.median, ratio.low, ratio.high)
 }
 
-pub(super) fn html(labels: &[&str], rows: &[Row]) -> String {
+pub(super) fn html(labels: &[&str], rows: &[ComparisonRow]) -> String {
     let mut html = String::from("<section class=\"scroll\"><table><tr><th>median (range)</th>");
     let _ = labels.iter().try_for_each(|label| write!(html, "<th>{}</th>", escape(label)));
     let _ = labels[1..].iter().try_for_each(|label| write!(html, "<th>{} / {}</th>", escape(label), escape(labels[0])));

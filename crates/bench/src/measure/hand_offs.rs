@@ -15,17 +15,17 @@ use baton_fabric::{
 
 /// Two KV pools of a Llama with 1B parameters, and the ways from one to the other. Every call moves all pages, so that no cache
 /// holds them.
-pub(crate) struct HandOffs {
+pub(crate) struct EnginePair {
     from: Arc<KvPool>,
     to: Arc<KvPool>,
-    shm: Pair,
-    tcp: Pair,
+    shm: TransportPath,
+    tcp: TransportPath,
 }
 
 /// Pages that a prefill offers at once.
 const CHUNK_PAGES: usize = 512 / PAGE_TOKENS;
 
-impl HandOffs {
+impl EnginePair {
     /// 1 MiB per page, in each of both pools.
     pub(crate) fn new(pages: u32) -> Result<Self, FabricError> {
         let layout = KvLayout { order: PageOrder::PairsBf16, layers: 16, kv_heads: 8, head_dim: 64 };
@@ -35,7 +35,7 @@ impl HandOffs {
             // SAFETY: touches every byte of a region that nobody else uses yet.
             unsafe { std::slice::from_raw_parts_mut(shard.region.base().as_ptr(), shard.region.bytes()) }.fill(7);
         }
-        let (shm, tcp) = (Pair::new(&from, &to, true)?, Pair::new(&from, &to, false)?);
+        let (shm, tcp) = (TransportPath::new(&from, &to, true)?, TransportPath::new(&from, &to, false)?);
         Ok(Self { from, to, shm, tcp })
     }
 
@@ -98,12 +98,12 @@ fn blocks(pool: &KvPool) -> impl Iterator<Item = *mut u8> {
 }
 
 /// A sending and a receiving engine.
-struct Pair {
+struct TransportPath {
     sender: Sender,
     receiver: Receiver,
 }
 
-impl Pair {
+impl TransportPath {
     fn new(from: &Arc<KvPool>, to: &Arc<KvPool>, shm: bool) -> Result<Self, FabricError> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
         let (numerics_id, key) = ("x".to_owned(), PortKey::new([0; 32]));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn all_pages_arrive_every_way() {
-        let hand_offs = HandOffs::new(20).unwrap();
+        let hand_offs = EnginePair::new(20).unwrap();
         assert_eq!(hand_offs.bytes(), 20 << 20);
         assert!(!hand_offs.memcpy().is_zero());
         assert!(!hand_offs.loopback().unwrap().is_zero());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use baton_backend::BackendError;
 use baton_cpu::Probe;
 
-use super::Work;
+use super::Cost;
 use super::threads::run;
 
 pub(crate) struct Norms {
@@ -38,7 +38,7 @@ impl Norms {
     }
 
     /// Norms all rows, several times.
-    pub(crate) fn run(&mut self) -> Result<(Duration, Work), BackendError> {
+    pub(crate) fn run(&mut self) -> Result<(Duration, Cost), BackendError> {
         let bytes = (REPEATS * self.bytes()) as f64;
         let (probe, weight) = (self.probe, &self.weight);
         let values = ROWS * weight.len();
@@ -50,7 +50,7 @@ impl Norms {
             probe.rms_norm(weight, from[index], &mut to);
             FLOPS_PER_VALUE * to.len()
         })?;
-        Ok((time, Work { flops: flops as f64, bytes }))
+        Ok((time, Cost { flops: flops as f64, bytes }))
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
         let (time, work) = norms.run().unwrap();
         let values = (REPEATS * 19 * 32) as f64;
         assert!(!time.is_zero());
-        assert_eq!(work, Work { flops: 4.0 * values, bytes: 8.0 * values });
+        assert_eq!(work, Cost { flops: 4.0 * values, bytes: 8.0 * values });
         assert!(norms.to.iter().all(|value| (value - 1.0).abs() < 1e-4));
     }
 }

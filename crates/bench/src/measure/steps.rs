@@ -11,19 +11,19 @@ use baton_cpu::{CpuBackend, CpuOptions, Isa, KvDtype, Phase, PhaseClock, Product
 use baton_model::Model;
 
 use super::random_layer::RandomLayer;
-use super::work::{Load, Shape, Work};
+use super::work::{Cost, ModelShape, StepRows};
 
 /// A backend whose steps are measured.
 pub struct Steps {
     backend: CpuBackend,
-    shape: Shape,
+    shape: ModelShape,
     context: usize,
     plan: StepPlan,
 }
 
 /// The largest steps that will be measured.
 #[derive(Clone, Copy, Debug)]
-pub struct StepLimits {
+pub struct LargestStep {
     pub tokens: usize,
     pub batch: usize,
     pub context: usize,
@@ -33,23 +33,23 @@ pub struct StepLimits {
 #[derive(Clone, Debug)]
 pub struct StepTime {
     pub whole: Duration,
-    phases: Vec<(Phase, Duration, Work)>,
+    phases: Vec<(Phase, Duration, Cost)>,
 }
 
 impl StepTime {
     /// The phases that do arithmetic, in their order.
-    pub fn phases(&self) -> impl Iterator<Item = &(Phase, Duration, Work)> {
+    pub fn phases(&self) -> impl Iterator<Item = &(Phase, Duration, Cost)> {
         self.phases.iter().filter(|(_, _, work)| work.flops > 0.0)
     }
 
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> Cost {
         self.phases.iter().map(|&(_, _, work)| work).sum()
     }
 }
 
 impl Steps {
     /// One layer of a Llama with 1B parameters, stored as bf16, with random weights.
-    pub fn random_layer(threads: usize, limits: StepLimits, weights: WeightForm) -> Result<Self, BackendError> {
+    pub fn random_layer(threads: usize, limits: LargestStep, weights: WeightForm) -> Result<Self, BackendError> {
         let layer = RandomLayer::llama_1b(limits.context);
         let options = CpuOptions { weights, ..options(threads, 1, limits) };
         Self::new(Arc::new(layer), options, limits)
@@ -60,7 +60,7 @@ impl Steps {
         model: Arc<Model>,
         threads: usize,
         tp: usize,
-        limits: StepLimits,
+        limits: LargestStep,
         weights: WeightForm,
         products: Products,
     ) -> Result<Self, BackendError> {
@@ -68,10 +68,10 @@ impl Steps {
         Self::new(model, options, limits)
     }
 
-    fn new(weights: Arc<dyn Weights>, options: CpuOptions, limits: StepLimits) -> Result<Self, BackendError> {
+    fn new(weights: Arc<dyn Weights>, options: CpuOptions, limits: LargestStep) -> Result<Self, BackendError> {
         let mut backend = CpuBackend::from_weights(Arc::clone(&weights), options, &mut |_| {})?;
         backend.fill_kv();
-        let shape = Shape::of(weights.spec(), |phase| backend.weight_bytes(phase));
+        let shape = ModelShape::of(weights.spec(), |phase| backend.weight_bytes(phase));
         Ok(Self { backend, shape, context: limits.context, plan: StepPlan::default() })
     }
 
@@ -101,7 +101,7 @@ impl Steps {
         let ticket = self.backend.submit_timed(&self.plan, &clock)?;
         self.backend.collect(ticket, &mut StepOutput::default())?;
         let whole = started.elapsed();
-        let load = Load::new(batch, first_position, tokens);
+        let load = StepRows::new(batch, first_position, tokens);
         let phases = Phase::ALL.map(|phase| (phase, clock.time(phase), self.shape.work(phase, &load)));
         Ok(StepTime { whole, phases: phases.to_vec() })
     }
@@ -135,7 +135,7 @@ fn pages_of(context: usize) -> usize {
     (context + 1).div_ceil(PAGE_TOKENS)
 }
 
-fn options(threads: usize, tp: usize, limits: StepLimits) -> CpuOptions {
+fn options(threads: usize, tp: usize, limits: LargestStep) -> CpuOptions {
     CpuOptions {
         threads,
         tp,
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn phases_are_the_step() {
-        let limits = StepLimits { tokens: 16, batch: 2, context: 64 };
+        let limits = LargestStep { tokens: 16, batch: 2, context: 64 };
         let mut steps = Steps::random_layer(2, limits, WeightForm::Auto).unwrap();
         let share = |step: &StepTime| {
             assert_eq!(step.phases().count(), 6);

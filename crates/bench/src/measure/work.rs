@@ -8,12 +8,12 @@ use baton_model::{DecoderSpec, Dtype};
 
 /// Operations (a multiply-add is two) and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
+pub struct Cost {
     pub flops: f64,
     pub bytes: f64,
 }
 
-impl Work {
+impl Cost {
     pub fn gflops_per_s(&self, time: Duration) -> f64 {
         self.flops / time.as_secs_f64() / 1e9
     }
@@ -23,7 +23,7 @@ impl Work {
     }
 }
 
-impl Sum for Work {
+impl Sum for Cost {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, work| Self { flops: sum.flops + work.flops, bytes: sum.bytes + work.bytes })
     }
@@ -31,7 +31,7 @@ impl Sum for Work {
 
 /// The rows of a step, with as many tokens in each sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Load {
+pub(super) struct StepRows {
     rows: f64,
     sequences: f64,
     /// Pairs of a row and a token that it sees.
@@ -40,7 +40,7 @@ pub(super) struct Load {
     kv_tokens: f64,
 }
 
-impl Load {
+impl StepRows {
     pub(super) fn new(sequences: usize, first_position: usize, tokens: usize) -> Self {
         let pairs = tokens * first_position + tokens * (tokens + 1) / 2;
         Self {
@@ -54,7 +54,7 @@ impl Load {
 
 /// Sizes of a model.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct ModelShape {
     pub(super) layers: f64,
     hidden: f64,
     q: f64,
@@ -67,7 +67,7 @@ pub(super) struct Shape {
     kv_value_bytes: f64,
 }
 
-impl Shape {
+impl ModelShape {
     pub(super) fn of(spec: &DecoderSpec, weight_bytes: impl Fn(Phase) -> usize) -> Self {
         Self {
             layers: spec.layers as f64,
@@ -99,23 +99,23 @@ impl Shape {
     }
 
     /// Weights and KV are read once, activations are read and written once, as f32.
-    pub(super) fn work(&self, phase: Phase, load: &Load) -> Work {
+    pub(super) fn work(&self, phase: Phase, load: &StepRows) -> Cost {
         const ACTIVATION: f64 = size_of::<f32>() as f64;
         if let Some((repeats, k, n)) = self.matrix(phase) {
             let rows = if phase == Phase::Logits { load.sequences } else { load.rows };
             let bytes = self.weight_bytes[phase as usize] + repeats * rows * (k + n) * ACTIVATION;
-            return Work { flops: repeats * 2.0 * rows * k * n, bytes };
+            return Cost { flops: repeats * 2.0 * rows * k * n, bytes };
         }
         let kv_bytes = 2.0 * self.kv * self.kv_value_bytes;
         match phase {
-            Phase::Attention => Work {
+            Phase::Attention => Cost {
                 flops: self.layers * 4.0 * load.pairs * self.q,
                 bytes: self.layers * (load.kv_tokens * kv_bytes + 2.0 * load.rows * self.q * ACTIVATION),
             },
             Phase::StoreKv => {
-                Work { flops: 0.0, bytes: self.layers * load.rows * (2.0 * self.kv * ACTIVATION + kv_bytes) }
+                Cost { flops: 0.0, bytes: self.layers * load.rows * (2.0 * self.kv * ACTIVATION + kv_bytes) }
             }
-            _ => Work { flops: 0.0, bytes: load.rows * self.hidden * 2.0 * ACTIVATION },
+            _ => Cost { flops: 0.0, bytes: load.rows * self.hidden * 2.0 * ACTIVATION },
         }
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         let mut weight_bytes = [0.0; Phase::ALL.len()];
         weight_bytes[Phase::Down as usize] = 300.0;
         weight_bytes[Phase::Logits as usize] = 80.0;
-        let shape = Shape {
+        let shape = ModelShape {
             layers: 2.0,
             hidden: 8.0,
             q: 8.0,
@@ -140,10 +140,10 @@ mod tests {
             kv_value_bytes: 2.0,
         };
         assert_eq!(shape.weight_bytes(), 380.0);
-        let prompt = Load::new(1, 0, 3);
-        assert_eq!(prompt, Load { rows: 3.0, sequences: 1.0, pairs: 6.0, kv_tokens: 3.0 });
-        let decode = Load::new(5, 7, 1);
-        assert_eq!(decode, Load { rows: 5.0, sequences: 5.0, pairs: 40.0, kv_tokens: 40.0 });
+        let prompt = StepRows::new(1, 0, 3);
+        assert_eq!(prompt, StepRows { rows: 3.0, sequences: 1.0, pairs: 6.0, kv_tokens: 3.0 });
+        let decode = StepRows::new(5, 7, 1);
+        assert_eq!(decode, StepRows { rows: 5.0, sequences: 5.0, pairs: 40.0, kv_tokens: 40.0 });
         assert_eq!(shape.work(Phase::Down, &prompt).flops, 2.0 * 2.0 * 3.0 * 16.0 * 8.0);
         assert_eq!(shape.work(Phase::Down, &prompt).bytes, 300.0 + 2.0 * 3.0 * (16.0 + 8.0) * 4.0);
         assert_eq!(shape.work(Phase::Logits, &prompt).flops, 2.0 * 8.0 * 10.0);

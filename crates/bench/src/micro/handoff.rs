@@ -6,7 +6,7 @@ use baton_fabric::{FabricError, Transport};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
-use crate::measure::HandOffs;
+use crate::measure::EnginePair;
 
 const COLUMNS: &[Column] = &[Column::plain("GB/s"), Column::percent("share")];
 /// Half a GiB: no cache holds it.
@@ -15,14 +15,14 @@ const PAGES: u32 = 512;
 const MEMCPY: &str = "memcpy";
 const LOOPBACK: &str = "loopback tcp";
 
-pub(super) struct HandOff {
-    hand_offs: HandOffs,
+pub(super) struct HandOffBench {
+    hand_offs: EnginePair,
     pub(super) section: Section,
 }
 
-impl HandOff {
+impl HandOffBench {
     pub(super) fn new() -> Result<Self, BenchError> {
-        let hand_offs = HandOffs::new(PAGES).map_err(failed)?;
+        let hand_offs = EnginePair::new(PAGES).map_err(failed)?;
         // Mappings and socket buffers are set up once per pair of engines, not once per hand-off.
         for transport in [Transport::Shm, Transport::Tcp] {
             hand_offs.over(transport).map_err(failed)?;
@@ -34,13 +34,13 @@ impl HandOff {
 
     pub(super) fn round(&mut self) -> Result<(), BenchError> {
         self.pair(MEMCPY, |hand_offs| Ok(hand_offs.memcpy()), "over shared memory", Transport::Shm)?;
-        self.pair(LOOPBACK, HandOffs::loopback, "over tcp", Transport::Tcp)
+        self.pair(LOOPBACK, EnginePair::loopback, "over tcp", Transport::Tcp)
     }
 
     fn pair(
         &mut self,
         plain: &'static str,
-        measure: impl Fn(&HandOffs) -> Result<Duration, FabricError>,
+        measure: impl Fn(&EnginePair) -> Result<Duration, FabricError>,
         name: &str,
         transport: Transport,
     ) -> Result<(), BenchError> {

@@ -8,13 +8,13 @@ use baton_cpu::{Phase, WeightForm};
 
 use super::section::{Column, Section};
 use crate::error::BenchError;
-use crate::measure::{Ceilings, Norms, StepLimits, StepTime, Steps, Work};
+use crate::measure::{Ceilings, Cost, LargestStep, Norms, StepTime, Steps};
 
 const COLUMNS: &[Column] = &[Column::plain("GFLOP/s"), Column::plain("GB/s"), Column::percent("share")];
 
 const PROMPT: usize = 512;
 const CONTEXT: usize = 1024;
-const LIMITS: StepLimits = StepLimits { tokens: PROMPT, batch: 32, context: CONTEXT };
+const LIMITS: LargestStep = LargestStep { tokens: PROMPT, batch: 32, context: CONTEXT };
 const HIDDEN: usize = 2048;
 /// More than any cache holds.
 const DRAM_BYTES: usize = 512 << 20;
@@ -133,8 +133,8 @@ impl Kernels {
         self.add(&format!("{case}: whole step"), whole);
     }
 
-    fn add<'a>(&mut self, row: &str, parts: impl Iterator<Item = (Duration, Work, &'a Best)>) {
-        let (mut time, mut work, mut arithmetic_s, mut memory_s) = (Duration::ZERO, Work::default(), 0.0, 0.0);
+    fn add<'a>(&mut self, row: &str, parts: impl Iterator<Item = (Duration, Cost, &'a Best)>) {
+        let (mut time, mut work, mut arithmetic_s, mut memory_s) = (Duration::ZERO, Cost::default(), 0.0, 0.0);
         let mut names = (VECTORS, DRAM);
         for (part_time, part, best) in parts {
             time += part_time;

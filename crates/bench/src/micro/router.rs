@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::{Args, Command, FromArgMatches};
 
 use super::section::{Column, Section};
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::error::BenchError;
 use crate::limits::raise_open_files;
 use crate::options::LoadOptions;
-use crate::plan::Plan;
+use crate::plan::LoadPlan;
 use crate::probe::Server;
-use crate::process::{Process, ready};
-use crate::run::Running;
+use crate::process::{ServerProcess, ready};
+use crate::run::LoadRun;
 use crate::summary::Summary;
 
 const COLUMNS: &[Column] = &[
@@ -29,18 +29,18 @@ const CROWD: [&str; 4] = ["--users", "32", "--duration", "1500ms"];
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct RouterCost {
-    alone: Plan,
-    crowd: Plan,
+    alone: LoadPlan,
+    crowd: LoadPlan,
     /// Dropped in this order: routers go before their engines.
     setups: Vec<Setup>,
-    engines: Vec<Process>,
+    engines: Vec<ServerProcess>,
     section: Section,
 }
 
 struct Setup {
     name: &'static str,
-    router: Option<Process>,
-    client: Arc<Client>,
+    router: Option<ServerProcess>,
+    client: Arc<HttpClient>,
     server: Server,
 }
 
@@ -48,7 +48,7 @@ impl RouterCost {
     pub(super) async fn start() -> Result<Self, BenchError> {
         raise_open_files();
         let (alone, crowd) = (plan(&ALONE)?, plan(&CROWD)?);
-        let engine = || Process::start(&command("engine --mock --listen 127.0.0.1:{port} --no-engine-auth")?);
+        let engine = || ServerProcess::start(&command("engine --mock --listen 127.0.0.1:{port} --no-engine-auth")?);
         let engines = vec![engine()?, engine()?];
         let urls: Vec<_> = engines.iter().map(|engine| format!("http://127.0.0.1:{}", engine.port)).collect();
         let by_itself = setup("one engine, no router", &alone, None, &engines[0]).await?;
@@ -59,7 +59,8 @@ impl RouterCost {
             ("the same engine, router", format!("--engine {}", urls[0])),
             ("prefill, decode, router", format!("--engine {}=prefill --engine {}=decode", urls[1], urls[0])),
         ] {
-            let router = Process::start(&command(&format!("router {fleet} --router-port {{port}} --no-engine-auth"))?)?;
+            let router =
+                ServerProcess::start(&command(&format!("router {fleet} --router-port {{port}} --no-engine-auth"))?)?;
             setups.push(setup(name, &alone, Some(router), &engines[0]).await?);
         }
         let title =
@@ -120,9 +121,9 @@ struct Loaded {
 }
 
 impl Setup {
-    async fn load(&self, plan: &Plan) -> Result<Loaded, BenchError> {
+    async fn load(&self, plan: &LoadPlan) -> Result<Loaded, BenchError> {
         let sender = plan.sender(&self.client, self.server.dialect.api);
-        let log = Running::new(plan.load(&self.server), sender).run().await?;
+        let log = LoadRun::new(plan.load(&self.server), sender).run().await?;
         let summary = Summary::new(&log, None);
         if let Some(error) = summary.errors.first() {
             let message = format!("{} requests failed: {}", error.count, error.example);
@@ -135,9 +136,9 @@ impl Setup {
 /// Waits until it answers. Without a router, requests go to the engine.
 async fn setup(
     name: &'static str,
-    plan: &Plan,
-    router: Option<Process>,
-    engine: &Process,
+    plan: &LoadPlan,
+    router: Option<ServerProcess>,
+    engine: &ServerProcess,
 ) -> Result<Setup, BenchError> {
     let process = router.as_ref().unwrap_or(engine);
     let url = format!("http://127.0.0.1:{}", process.port);
@@ -146,11 +147,11 @@ async fn setup(
     Ok(Setup { name, router, client, server })
 }
 
-fn plan(arguments: &[&str]) -> Result<Plan, BenchError> {
+fn plan(arguments: &[&str]) -> Result<LoadPlan, BenchError> {
     let usage = |error: clap::Error| BenchError::Usage(error.to_string());
     let command = LoadOptions::augment_args(Command::new("load").no_binary_name(true));
     let matches = command.try_get_matches_from(LOAD.iter().chain(arguments)).map_err(usage)?;
-    Plan::new(&LoadOptions::from_arg_matches(&matches).map_err(usage)?)
+    LoadPlan::new(&LoadOptions::from_arg_matches(&matches).map_err(usage)?)
 }
 
 /// Of this very program.

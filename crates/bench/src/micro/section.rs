@@ -14,7 +14,7 @@ pub(super) struct Section {
     /// What was measured, in one line.
     pub(super) title: String,
     columns: &'static [Column],
-    rows: Vec<Row>,
+    rows: Vec<SectionRow>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub(super) struct Column {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct SectionRow {
     name: String,
     /// By column, then one for each time that it was measured.
     #[serde(serialize_with = "with_spreads")]
@@ -57,9 +57,9 @@ impl Section {
         self.row(name).of = Some(of);
     }
 
-    fn row(&mut self, name: &str) -> &mut Row {
+    fn row(&mut self, name: &str) -> &mut SectionRow {
         let at = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
-            self.rows.push(Row { name: name.to_owned(), values: Vec::new(), of: None });
+            self.rows.push(SectionRow { name: name.to_owned(), values: Vec::new(), of: None });
             self.rows.len() - 1
         });
         &mut self.rows[at]

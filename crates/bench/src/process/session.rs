@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Session(pub(crate) u32);
+pub(crate) struct ProcessSession(pub(crate) u32);
 
 /// What `/proc/PID/stat` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ struct Stat {
     cpu_ticks: u64,
 }
 
-impl Session {
+impl ProcessSession {
     /// Used by all of them so far.
     pub(crate) fn cpu(self) -> Duration {
         let ticks: u64 = self.members().map(|(_, stat)| stat.cpu_ticks).sum();

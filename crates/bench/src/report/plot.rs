@@ -16,12 +16,12 @@ pub(crate) struct Plot {
     pub(crate) title: &'static str,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<PlotLine>,
     /// Values of x with a name: an objective, the end of the warm-up.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<PlotMark>,
 }
 
-pub(crate) struct Line {
+pub(crate) struct PlotLine {
     pub(crate) name: String,
     /// Which of the page's colours.
     pub(crate) colour: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-pub(crate) struct Mark {
+pub(crate) struct PlotMark {
     pub(crate) at: f64,
     pub(crate) name: String,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Style {
 
 /// What the script needs to tell values.
 #[derive(Serialize)]
-struct Hover<'a> {
+struct PlotHover<'a> {
     x: HoverAxis<'a>,
     y: HoverAxis<'a>,
     lines: Vec<HoverLine<'a>>,
@@ -105,7 +105,7 @@ impl Plot {
         !self.lines.iter().flat_map(|line| &line.points).any(is_there)
     }
 
-    fn path(&self, line: &Line) -> String {
+    fn path(&self, line: &PlotLine) -> String {
         let mut path = String::new();
         for (i, (x, y)) in line.points.iter().enumerate() {
             let (x, y) = (self.x.at(*x) * SIDE, (1.0 - self.y.at(*y)) * SIDE);
@@ -125,7 +125,7 @@ impl Plot {
         legend(self.lines.iter().map(|line| (format!("c{}", line.colour), line.name.as_str())))
     }
 
-    fn hover(&self) -> Hover<'_> {
+    fn hover(&self) -> PlotHover<'_> {
         let axis = |axis: &'_ Axis| (axis.from, axis.to, axis.logarithmic);
         let of = |source: &'static str, unit: &'static str, (from, to, logarithmic)| HoverAxis {
             title: source,
@@ -134,7 +134,7 @@ impl Plot {
             to,
             logarithmic,
         };
-        Hover {
+        PlotHover {
             x: of(self.x.title, self.x.unit, axis(&self.x)),
             y: of(self.y.title, self.y.unit, axis(&self.y)),
             lines: self
@@ -247,15 +247,19 @@ mod tests {
     use super::*;
 
     fn plot(style: Style) -> Plot {
-        let line =
-            Line { name: "</script>".into(), colour: 0, style, points: vec![(0.0, 0.0), (5.0, 100.0), (10.0, 50.0)] };
+        let line = PlotLine {
+            name: "</script>".into(),
+            colour: 0,
+            style,
+            points: vec![(0.0, 0.0), (5.0, 100.0), (10.0, 50.0)],
+        };
         Plot {
             id: "p",
             title: "A & B",
             x: Axis::linear("time", "s", 10.0),
             y: Axis::linear("share", "%", 100.0),
             lines: vec![line],
-            marks: vec![Mark { at: 5.0, name: "limit".into() }],
+            marks: vec![PlotMark { at: 5.0, name: "limit".into() }],
         }
     }
 
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn names_of_marks_stay_clear_of_lines() {
-        let html = |at| Plot { marks: vec![Mark { at, name: "limit".into() }], ..plot(Style::Line) }.html();
+        let html = |at| Plot { marks: vec![PlotMark { at, name: "limit".into() }], ..plot(Style::Line) }.html();
         assert!(html(0.5).contains("mark right high"));
         assert!(html(4.0).contains("mark right low"), "the line peaks at 5");
         assert!(html(9.5).contains("mark left high"));

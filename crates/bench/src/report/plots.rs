@@ -2,7 +2,7 @@
 
 use super::RunFile;
 use super::axis::Axis;
-use super::plot::{Line, Mark, Plot, Style};
+use super::plot::{Plot, PlotLine, PlotMark, Style};
 use crate::record::Record;
 use crate::summary::{Stats, Summary, curve_shares};
 use crate::units::ms;
@@ -46,7 +46,7 @@ fn distribution(
     let most = all().map(|stats| stats.max.min(3.0 * stats.p99)).fold(limit.unwrap_or(0.0), f64::max);
     // Chunks that arrive together have no time between them, and would stretch the axis for nothing.
     let least = all().map(|stats| stats.min.max(stats.p50 / 20.0)).fold(f64::INFINITY, f64::min);
-    let lines = runs.iter().enumerate().map(|(at, run)| Line {
+    let lines = runs.iter().enumerate().map(|(at, run)| PlotLine {
         name: run.label.clone(),
         colour: at % COLOURS,
         style: Style::Line,
@@ -58,7 +58,7 @@ fn distribution(
         x: Axis::latency("within", least, most),
         y: Axis::exact("share", "%", 100.0),
         lines: lines.collect(),
-        marks: limit.into_iter().map(|at| Mark { at, name: format!("objective {}", ms(at)) }).collect(),
+        marks: limit.into_iter().map(|at| PlotMark { at, name: format!("objective {}", ms(at)) }).collect(),
     }
 }
 
@@ -72,7 +72,7 @@ fn over_time(
     let lines: Vec<_> = runs
         .iter()
         .enumerate()
-        .map(|(at, run)| Line {
+        .map(|(at, run)| PlotLine {
             name: run.label.clone(),
             colour: at % COLOURS,
             style: Style::Line,
@@ -89,7 +89,7 @@ fn over_time(
 
 /// Latency by intended time: a server that falls behind draws a rising line.
 fn scatter(runs: &[RunFile]) -> Plot {
-    let dots = |name: String, colour: usize, run: &RunFile, value: fn(&Record) -> Option<f64>| Line {
+    let dots = |name: String, colour: usize, run: &RunFile, value: fn(&Record) -> Option<f64>| PlotLine {
         name,
         colour,
         style: Style::Dots,
@@ -127,8 +127,8 @@ fn time_axis(runs: &[RunFile]) -> Axis {
     Axis::exact("time since the run began", "s", end_s)
 }
 
-fn warmup_mark(runs: &[RunFile]) -> Vec<Mark> {
+fn warmup_mark(runs: &[RunFile]) -> Vec<PlotMark> {
     let [run] = runs else { return Vec::new() };
     let at = run.summary.window_from_s;
-    if at > 0.0 { vec![Mark { at, name: "warm-up ends".into() }] } else { Vec::new() }
+    if at > 0.0 { vec![PlotMark { at, name: "warm-up ends".into() }] } else { Vec::new() }
 }

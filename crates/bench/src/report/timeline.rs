@@ -9,7 +9,7 @@ use crate::record::Record;
 
 /// In the order in which a request goes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RequestPhase {
     WaitAtClient,
     Queue,
     Prefill,
@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     Failed,
 }
 
-impl Phase {
+impl RequestPhase {
     const ALL: [Self; 7] =
         [Self::WaitAtClient, Self::Queue, Self::Prefill, Self::HandOff, Self::FirstToken, Self::Decode, Self::Failed];
 
@@ -43,20 +43,20 @@ impl Phase {
 }
 
 /// The phases of a request, one after the other from its intended time, in ms.
-fn phases(record: &Record) -> Vec<(Phase, f64)> {
+fn phases(record: &Record) -> Vec<(RequestPhase, f64)> {
     let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
     let sent = record.sent_us.unwrap_or(record.end_us);
-    let mut phases = vec![(Phase::WaitAtClient, ms(record.intended_us, sent))];
+    let mut phases = vec![(RequestPhase::WaitAtClient, ms(record.intended_us, sent))];
     let Some(first) = record.first_token_us.filter(|_| record.is_complete()) else {
-        phases.push((Phase::Failed, ms(sent, record.end_us)));
+        phases.push((RequestPhase::Failed, ms(sent, record.end_us)));
         return phases;
     };
     let mut left = ms(sent, first);
     if let Some(timings) = record.timings {
         for (phase, length) in [
-            (Phase::Queue, timings.queue_ms),
-            (Phase::Prefill, timings.prefill_ms),
-            (Phase::HandOff, timings.handoff_ms),
+            (RequestPhase::Queue, timings.queue_ms),
+            (RequestPhase::Prefill, timings.prefill_ms),
+            (RequestPhase::HandOff, timings.handoff_ms),
         ] {
             // Clocks of two programs never agree to the last microsecond.
             let length = length.clamp(0.0, left);
@@ -64,21 +64,21 @@ fn phases(record: &Record) -> Vec<(Phase, f64)> {
             left -= length;
         }
     }
-    phases.push((Phase::FirstToken, left));
-    phases.push((Phase::Decode, ms(first, record.end_us)));
+    phases.push((RequestPhase::FirstToken, left));
+    phases.push((RequestPhase::Decode, ms(first, record.end_us)));
     phases
 }
 
 #[derive(Serialize)]
-struct Hover {
+struct TimelineHover {
     /// Names of the phases.
     phases: Vec<(String, &'static str)>,
     to_s: f64,
-    rows: Vec<Row>,
+    rows: Vec<RequestBar>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct RequestBar {
     at_s: f64,
     input: u64,
     output: u64,
@@ -96,7 +96,7 @@ pub(crate) fn html(run: &RunFile, id: &str, title: &str) -> String {
     let x = Axis::exact("time since the run began", "s", to_s);
     let y = Axis::names_only(if step == 1 { "requests" } else { "a sample of the requests" });
     let height = SIDE / shown.len().max(1) as f64;
-    let mut paths = vec![String::new(); Phase::ALL.len()];
+    let mut paths = vec![String::new(); RequestPhase::ALL.len()];
     let mut rows = Vec::new();
     for (row, record) in shown.iter().enumerate() {
         let top = row as f64 * height + 0.1 * height;
@@ -110,7 +110,7 @@ pub(crate) fn html(run: &RunFile, id: &str, title: &str) -> String {
                 put(&mut paths[*phase as usize], bar);
             }
         }
-        rows.push(Row {
+        rows.push(RequestBar {
             at_s: short(record.intended_us as f64 / 1e6),
             input: record.input_tokens,
             output: record.output_tokens,
@@ -122,15 +122,15 @@ pub(crate) fn html(run: &RunFile, id: &str, title: &str) -> String {
         });
     }
     let has_timings = shown.iter().any(|record| record.timings.is_some());
-    let used = |phase: &Phase| !paths[*phase as usize].is_empty();
-    let names = Phase::ALL.into_iter().filter(used).map(|phase| (phase.class(), phase.name(has_timings)));
+    let used = |phase: &RequestPhase| !paths[*phase as usize].is_empty();
+    let names = RequestPhase::ALL.into_iter().filter(used).map(|phase| (phase.class(), phase.name(has_timings)));
     let names = legend(names);
     let mut drawing = grid(&x, &y);
-    for (phase, path) in Phase::ALL.into_iter().zip(&paths).filter(|(_, path)| !path.is_empty()) {
+    for (phase, path) in RequestPhase::ALL.into_iter().zip(&paths).filter(|(_, path)| !path.is_empty()) {
         put(&mut drawing, format_args!("<path class=\"{}\" d=\"{path}\"/>", phase.class()));
     }
-    let hover = Hover {
-        phases: Phase::ALL.into_iter().map(|phase| (phase.class(), phase.name(has_timings))).collect(),
+    let hover = TimelineHover {
+        phases: RequestPhase::ALL.into_iter().map(|phase| (phase.class(), phase.name(has_timings))).collect(),
         to_s,
         rows,
     };
@@ -140,9 +140,9 @@ pub(crate) fn html(run: &RunFile, id: &str, title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Timings;
+    use crate::record::ServerTimings;
 
-    fn record(timings: Option<Timings>, error: Option<&str>) -> Record {
+    fn record(timings: Option<ServerTimings>, error: Option<&str>) -> Record {
         Record {
             measured: true,
             chat: 0,
@@ -164,19 +164,22 @@ mod tests {
 
     #[test]
     fn phases_add_up() {
-        let timings = Timings { queue_ms: 1.0, prefill_ms: 5.0, handoff_ms: 2.0, decode_ms: 9.0 };
+        let timings = ServerTimings { queue_ms: 1.0, prefill_ms: 5.0, handoff_ms: 2.0, decode_ms: 9.0 };
         for (record, expected) in [
-            (record(None, None), vec![(Phase::WaitAtClient, 1.0), (Phase::FirstToken, 10.0), (Phase::Decode, 10.0)]),
-            (record(None, Some("cut")), vec![(Phase::WaitAtClient, 1.0), (Phase::Failed, 20.0)]),
+            (
+                record(None, None),
+                vec![(RequestPhase::WaitAtClient, 1.0), (RequestPhase::FirstToken, 10.0), (RequestPhase::Decode, 10.0)],
+            ),
+            (record(None, Some("cut")), vec![(RequestPhase::WaitAtClient, 1.0), (RequestPhase::Failed, 20.0)]),
             (
                 record(Some(timings), None),
                 vec![
-                    (Phase::WaitAtClient, 1.0),
-                    (Phase::Queue, 1.0),
-                    (Phase::Prefill, 5.0),
-                    (Phase::HandOff, 2.0),
-                    (Phase::FirstToken, 2.0),
-                    (Phase::Decode, 10.0),
+                    (RequestPhase::WaitAtClient, 1.0),
+                    (RequestPhase::Queue, 1.0),
+                    (RequestPhase::Prefill, 5.0),
+                    (RequestPhase::HandOff, 2.0),
+                    (RequestPhase::FirstToken, 2.0),
+                    (RequestPhase::Decode, 10.0),
                 ],
             ),
         ] {
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_server_that_claims_too_much_is_cut() {
-        let timings = Timings { prefill_ms: 50.0, ..Timings::default() };
+        let timings = ServerTimings { prefill_ms: 50.0, ..ServerTimings::default() };
         assert_eq!(phases(&record(Some(timings), None)).iter().map(|(_, ms)| ms).sum::<f64>(), 21.0);
     }
 }

@@ -1,7 +1,7 @@
 //! Made-up chats with given lengths.
 
 use super::lengths::Lengths;
-use super::{Chat, Piece, TextId, TextKind, Turn};
+use super::{Chat, ChatTurn, TextId, TextKind, TextPart};
 use crate::random::Random;
 
 /// Keeps the lengths apart from all other draws.
@@ -28,12 +28,12 @@ impl Synthetic {
             .map(|turn| {
                 let (input, output_tokens) = (self.input.draw(&mut random), self.output.draw(&mut random));
                 let shared = if turn == 0 { (f64::from(input) * self.shared_prefix_share).round() as u32 } else { 0 };
-                let prefix = Piece { text: TextId::new(TextKind::Prefix, group.into(), 0), tokens: shared };
-                let own = Piece { text: TextId::new(TextKind::Unique, number, turn), tokens: input - shared };
-                Turn {
+                let prefix = TextPart { text: TextId::new(TextKind::Prefix, group.into(), 0), tokens: shared };
+                let own = TextPart { text: TextId::new(TextKind::Unique, number, turn), tokens: input - shared };
+                ChatTurn {
                     user: [prefix, own].into_iter().filter(|piece| piece.tokens > 0).collect(),
                     output_tokens,
-                    answer: Piece { text: TextId::new(TextKind::Answer, number, turn), tokens: output_tokens },
+                    answer: TextPart { text: TextId::new(TextKind::Answer, number, turn), tokens: output_tokens },
                 }
             })
             .collect();

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Chat, Piece, TextId, TextKind, Turn};
+use super::{Chat, ChatTurn, TextId, TextKind, TextPart};
 use crate::error::BenchError;
 
 const BLOCK_TOKENS: u32 = 512;
 
 #[derive(Clone, Debug, Deserialize)]
-struct Line {
+struct TraceLine {
     timestamp: f64,
     input_length: u32,
     output_length: u32,
@@ -31,7 +31,7 @@ pub(crate) struct TraceScale {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
-    lines: Vec<Line>,
+    lines: Vec<TraceLine>,
     scale: TraceScale,
 }
 
@@ -48,7 +48,7 @@ impl Trace {
             if text.trim().is_empty() {
                 continue;
             }
-            let line: Line = serde_json::from_str(&text).map_err(|error| format!("line {}: {error}", at + 1))?;
+            let line: TraceLine = serde_json::from_str(&text).map_err(|error| format!("line {}: {error}", at + 1))?;
             line.check().map_err(|error| format!("line {}: {error}", at + 1))?;
             lines.push(line);
         }
@@ -70,7 +70,7 @@ impl Trace {
     }
 }
 
-impl Line {
+impl TraceLine {
     fn check(&self) -> Result<(), String> {
         if self.input_length == 0 || self.output_length == 0 || !self.timestamp.is_finite() {
             return Err("input_length and output_length must be at least 1, timestamp a number".into());
@@ -86,21 +86,21 @@ impl Line {
         ))
     }
 
-    fn turn(&self, scale: f64) -> Turn {
+    fn turn(&self, scale: f64) -> ChatTurn {
         let scaled = |tokens: u32| ((f64::from(tokens) * scale).round() as u32).max(1);
         let block = scaled(BLOCK_TOKENS);
         let last = self.input_length - (self.hash_ids.len() as u32 - 1) * BLOCK_TOKENS;
         let mut user: Vec<_> = self
             .hash_ids
             .iter()
-            .map(|id| Piece { text: TextId::new(TextKind::Block, *id, 0), tokens: block })
+            .map(|id| TextPart { text: TextId::new(TextKind::Block, *id, 0), tokens: block })
             .collect();
         if let Some(piece) = user.last_mut() {
             piece.tokens = scaled(last);
         }
         // Never read: a request of a trace is the only turn of its chat.
-        let answer = Piece { text: TextId::new(TextKind::Answer, 0, 0), tokens: 0 };
-        Turn { user, output_tokens: scaled(self.output_length), answer }
+        let answer = TextPart { text: TextId::new(TextKind::Answer, 0, 0), tokens: 0 };
+        ChatTurn { user, output_tokens: scaled(self.output_length), answer }
     }
 }
 

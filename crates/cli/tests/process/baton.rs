@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
-    // Away from any baton.toml.
+    // A folder without a baton.toml.
     command.args(arguments).current_dir(std::env::temp_dir());
     for name in ["BATON_LOG", "BATON_SECRET", "BATON_API_KEY", "OPENAI_API_KEY"] {
         command.env_remove(name);
@@ -33,7 +33,7 @@ pub(crate) struct Baton {
 }
 
 impl Baton {
-    /// Returns when it says that it serves.
+    /// Returns when it reports that it serves.
     pub(crate) fn serve(flags: &[&str]) -> Self {
         Self::serve_in(flags, &[])
     }

@@ -1,4 +1,4 @@
-//! Whatever is wrong: one clear message, the right exit code, and nothing left running.
+//! Every failure has one clear message and the right exit code, and leaves nothing running.
 
 use std::fs;
 use std::net::TcpListener;
@@ -151,7 +151,7 @@ fn the_configuration_file_is_read_and_its_mistakes_are_named() {
 fn a_level_that_does_not_exist_is_refused() {
     let output = command(&["doctor"]).env("BATON_LOG", "loud").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).starts_with("error: BATON_LOG=loud is not a level"), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("error: BATON_LOG=loud is not a log level"), "{}", stderr(&output));
 }
 
 #[test]

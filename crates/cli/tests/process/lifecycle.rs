@@ -1,4 +1,4 @@
-//! Ends of all kinds, with a stream open.
+//! All ways to end a deployment while a stream is open.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::baton::{Baton, PATIENCE, eventually, is_running, send};
 use crate::http::{Events, get, post};
 
-/// Long enough to be in the middle of it.
+/// A completion long enough to be interrupted in the middle.
 fn story() -> Value {
     json!({"prompt": "Once upon a time", "max_tokens": 1800, "temperature": 0.8, "seed": 5, "ignore_eos": true, "stream": true})
 }
@@ -19,7 +19,7 @@ fn open_story(baton: &Baton) -> (Events, String) {
     (events, begun)
 }
 
-/// Streams that went on after their engine's end.
+/// The number of streams that continued after their engine had ended.
 fn resumed(baton: &Baton) -> u32 {
     let metrics = get(baton.address, "/metrics").1;
     let total = metrics.lines().find_map(|line| line.strip_prefix("baton_resumed_total{reason=\"engine_lost\"} "));
@@ -70,7 +70,7 @@ fn a_second_signal_stops_at_once() {
         took.push(second.elapsed());
         assert!(events.rest().is_err(), "the stream should have been cut off");
         eventually("the end of all engines", || engines.iter().all(|pid| !is_running(*pid)).then_some(()));
-        // Well below the time a politely stopped engine is given; a busy machine may take longer, though not always.
+        // Well below the time that an engine gets to stop by itself. A busy machine may take longer, but not in every try.
         if took.last() < Some(&Duration::from_millis(2500)) {
             return;
         }

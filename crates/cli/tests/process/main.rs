@@ -1,4 +1,4 @@
-//! The real binary, its real children, plain TCP to talk to it.
+//! Tests of the real binary with its real child processes, over plain TCP.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -11,7 +11,7 @@ use super::prompts::Prompts;
 pub(super) struct Body {
     pub(super) model: Option<String>,
     pub(super) prompt: Option<Prompts>,
-    pub(super) messages: Option<Vec<Message>>,
+    pub(super) messages: Option<Vec<ChatMessage>>,
     pub(super) max_tokens: Option<u32>,
     pub(super) max_completion_tokens: Option<u32>,
     pub(super) n: Option<u32>,
@@ -45,7 +45,7 @@ pub(super) struct SglangSampling {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Message {
+pub(super) struct ChatMessage {
     role: String,
     #[serde(default)]
     content: Content,
@@ -55,18 +55,18 @@ pub(super) struct Message {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
     #[default]
     Nothing,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Part {
+struct ContentPart {
     text: String,
 }
 
-impl Message {
+impl ChatMessage {
     pub(super) fn write_to(&self, text: &mut String) {
         text.push_str(&self.role);
         text.push('\n');

@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use super::{Dialect, DialectEngine};
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct DialectCounters {
     pub(super) running: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) refused_4xx: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Counters {
+impl DialectCounters {
     pub(super) fn refused(&self, status: StatusCode) {
         count(if status.is_client_error() { &self.refused_4xx } else { &self.refused_5xx });
     }
@@ -76,9 +76,9 @@ fn gauge(name: &str, value: u64) -> String {
 }
 
 /// Counts a request as running until it is dropped.
-pub(super) struct Running(Arc<DialectEngine>);
+pub(super) struct RunningGuard(Arc<DialectEngine>);
 
-impl Running {
+impl RunningGuard {
     pub(super) fn new(engine: &Arc<DialectEngine>) -> Self {
         engine.counters.running.fetch_add(1, Ordering::Relaxed);
         count(&engine.counters.requests);
@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.counters.running.fetch_sub(1, Ordering::Relaxed);
     }

@@ -5,15 +5,15 @@ use std::io::Write;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::request::{Api, DialectRequest};
+use super::request::{DialectRequest, RequestKind};
 use super::{Dialect, DialectEngine};
-use crate::vocabulary::{Generated, Vocabulary};
+use crate::vocabulary::{Generated, MockVocabulary};
 
 /// Reported for every token and for every alternative.
 const LOGPROB: f32 = -std::f32::consts::LN_2;
 
 pub(super) struct EventWriter {
-    api: Api,
+    api: RequestKind,
     dialect: Dialect,
     id: String,
     model: String,
@@ -30,11 +30,11 @@ pub(super) struct EventWriter {
     logprobs: bool,
 }
 
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     completion_tokens: usize,
 }
 
-impl Usage {
+impl TokenUsage {
     pub(super) fn of(tokens: impl Iterator<Item = usize>) -> Self {
         Self { completion_tokens: tokens.sum() }
     }
@@ -43,9 +43,9 @@ impl Usage {
 impl EventWriter {
     pub(super) fn new(engine: &DialectEngine, request: &DialectRequest) -> Self {
         let (prefix, object) = match request.api {
-            Api::Completions => ("cmpl-", "text_completion"),
-            Api::Chat => ("chatcmpl-", "chat.completion.chunk"),
-            Api::Generate => ("", ""),
+            RequestKind::Completions => ("cmpl-", "text_completion"),
+            RequestKind::Chat => ("chatcmpl-", "chat.completion.chunk"),
+            RequestKind::Generate => ("", ""),
         };
         let id = format!("{}{}", if engine.dialect == Dialect::Vllm { prefix } else { "" }, request.id);
         let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |at| at.as_secs());
@@ -75,7 +75,7 @@ impl EventWriter {
 
     /// The first event of a chat's answer, which has the role.
     pub(super) fn opening(&self, answer: usize) -> Option<Bytes> {
-        (self.api == Api::Chat).then(|| {
+        (self.api == RequestKind::Chat).then(|| {
             let delta =
                 "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]";
             let mut event = self.chunk_head.clone();
@@ -88,9 +88,9 @@ impl EventWriter {
     }
 
     /// The event for the last of `tokens`.
-    pub(super) fn token(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated], last: bool) -> Bytes {
+    pub(super) fn token(&self, vocabulary: &MockVocabulary, answer: usize, tokens: &[Generated], last: bool) -> Bytes {
         let Some(&newest) = tokens.last() else { return Bytes::new() };
-        if self.api == Api::Generate {
+        if self.api == RequestKind::Generate {
             return event(&self.generated(vocabulary, answer, tokens, last));
         }
         let text = vocabulary.json(newest);
@@ -98,7 +98,7 @@ impl EventWriter {
         event.extend_from_slice(&self.chunk_head);
         // Writing to a vector cannot fail.
         let _ = match self.api {
-            Api::Chat => write!(event, "\"index\":{answer},\"delta\":{{\"content\":{text}}},\"logprobs\":"),
+            RequestKind::Chat => write!(event, "\"index\":{answer},\"delta\":{{\"content\":{text}}},\"logprobs\":"),
             _ => write!(event, "\"index\":{answer},\"text\":{text},\"logprobs\":"),
         };
         match self.logprobs {
@@ -111,7 +111,7 @@ impl EventWriter {
         };
         if let Some(ids) = &self.prompt_ids {
             let _ = write!(event, ",\"token_ids\":[{}]", newest.token);
-            if self.api == Api::Completions {
+            if self.api == RequestKind::Completions {
                 let prompt = if tokens.len() == 1 { &ids[answer / self.choices] } else { "null" };
                 let _ = write!(event, ",\"prompt_token_ids\":{prompt}");
             }
@@ -133,11 +133,11 @@ impl EventWriter {
         }
     }
 
-    pub(super) fn usage(&self, usage: Usage) -> Option<Bytes> {
-        if !self.include_usage || self.api == Api::Generate {
+    pub(super) fn usage(&self, usage: TokenUsage) -> Option<Bytes> {
+        if !self.include_usage || self.api == RequestKind::Generate {
             return None;
         }
-        let object = if self.api == Api::Chat { "chat.completion.chunk" } else { "text_completion" };
+        let object = if self.api == RequestKind::Chat { "chat.completion.chunk" } else { "text_completion" };
         let mut chunk = self.envelope(object, Vec::new());
         chunk["usage"] = self.usage_fields(&usage);
         Some(event(&chunk))
@@ -154,11 +154,11 @@ impl EventWriter {
     /// The JSON document with all answers and one more field if there is one.
     pub(super) fn document(
         &self,
-        vocabulary: &Vocabulary,
+        vocabulary: &MockVocabulary,
         answers: &[&[Generated]],
         extra: Option<(&str, Value)>,
     ) -> Bytes {
-        if self.api == Api::Generate {
+        if self.api == RequestKind::Generate {
             let mut values: Vec<Value> = answers
                 .iter()
                 .enumerate()
@@ -170,10 +170,10 @@ impl EventWriter {
         }
         let choices =
             answers.iter().enumerate().map(|(answer, tokens)| self.choice(vocabulary, answer, tokens)).collect();
-        let object = if self.api == Api::Chat { "chat.completion" } else { "text_completion" };
+        let object = if self.api == RequestKind::Chat { "chat.completion" } else { "text_completion" };
         let mut document = self.envelope(object, choices);
-        document["usage"] = self.usage_fields(&Usage::of(answers.iter().map(|tokens| tokens.len())));
-        if let (Api::Chat, Some(ids)) = (self.api, &self.prompt_ids) {
+        document["usage"] = self.usage_fields(&TokenUsage::of(answers.iter().map(|tokens| tokens.len())));
+        if let (RequestKind::Chat, Some(ids)) = (self.api, &self.prompt_ids) {
             document["prompt_token_ids"] = serde_json::from_str(&ids[0]).unwrap_or_default();
         }
         if let Some((name, value)) = extra {
@@ -182,11 +182,11 @@ impl EventWriter {
         document.to_string().into()
     }
 
-    fn choice(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated]) -> Value {
+    fn choice(&self, vocabulary: &MockVocabulary, answer: usize, tokens: &[Generated]) -> Value {
         let text = text(vocabulary, tokens);
         let mut choice = json!({"index": answer, "logprobs": null, "finish_reason": self.finish});
         match self.api {
-            Api::Chat => choice["message"] = json!({"role": "assistant", "content": text, "tool_calls": []}),
+            RequestKind::Chat => choice["message"] = json!({"role": "assistant", "content": text, "tool_calls": []}),
             _ => choice["text"] = json!(text),
         }
         if self.logprobs {
@@ -194,7 +194,7 @@ impl EventWriter {
         }
         if let Some(ids) = &self.prompt_ids {
             choice["token_ids"] = tokens.iter().map(|token| token.token.0).collect();
-            if self.api == Api::Completions {
+            if self.api == RequestKind::Completions {
                 choice["prompt_token_ids"] = serde_json::from_str(&ids[answer / self.choices]).unwrap_or_default();
             }
         }
@@ -204,7 +204,7 @@ impl EventWriter {
     }
 
     /// SGLang's events contain all tokens so far.
-    fn generated(&self, vocabulary: &Vocabulary, answer: usize, tokens: &[Generated], last: bool) -> Value {
+    fn generated(&self, vocabulary: &MockVocabulary, answer: usize, tokens: &[Generated], last: bool) -> Value {
         let finish = last.then(|| json!({"type": self.finish, "length": tokens.len()}));
         let mut answered = json!({
             "text": text(vocabulary, tokens),
@@ -220,10 +220,10 @@ impl EventWriter {
         answered
     }
 
-    fn logprobs(&self, vocabulary: &Vocabulary, tokens: &[Generated]) -> Value {
+    fn logprobs(&self, vocabulary: &MockVocabulary, tokens: &[Generated]) -> Value {
         let tokens: Vec<String> = tokens.iter().map(|&token| text(vocabulary, &[token])).collect();
         match self.api {
-            Api::Chat => {
+            RequestKind::Chat => {
                 let entry = |token: &String| json!({"token": token, "logprob": LOGPROB, "bytes": token.as_bytes(), "top_logprobs": []});
                 json!({"content": tokens.iter().map(entry).collect::<Vec<_>>()})
             }
@@ -245,7 +245,7 @@ impl EventWriter {
         json!({"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices})
     }
 
-    fn usage_fields(&self, usage: &Usage) -> Value {
+    fn usage_fields(&self, usage: &TokenUsage) -> Value {
         let (prompt, completion) = (self.prompts.iter().sum::<usize>(), usage.completion_tokens);
         json!({
             "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
@@ -254,7 +254,7 @@ impl EventWriter {
     }
 }
 
-fn text(vocabulary: &Vocabulary, tokens: &[Generated]) -> String {
+fn text(vocabulary: &MockVocabulary, tokens: &[Generated]) -> String {
     tokens.iter().map(|&token| vocabulary.text(token)).collect()
 }
 

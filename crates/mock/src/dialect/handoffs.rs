@@ -5,17 +5,17 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::offers::Offers;
-use super::sessions::Sessions;
+use super::sessions::LegSessions;
 
-pub(super) struct HandOffs {
+pub(super) struct PendingHandOffs {
     pub(super) offers: Offers,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: LegSessions,
 }
 
-impl HandOffs {
+impl PendingHandOffs {
     /// `timeout` bounds how long KV waits to be fetched and how long a leg waits for the other.
     pub(super) fn new(timeout: Duration) -> Self {
-        Self { offers: Offers::new(timeout), sessions: Sessions::new(timeout) }
+        Self { offers: Offers::new(timeout), sessions: LegSessions::new(timeout) }
     }
 }
 

@@ -28,10 +28,10 @@ use tokio::net::TcpListener;
 
 use crate::config::MockConfig;
 use crate::faults::Faults;
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::MockVocabulary;
 use bootstrap::RouteCache;
-use counters::Counters;
-use handoffs::HandOffs;
+use counters::DialectCounters;
+use handoffs::PendingHandOffs;
 use side_channel::RemoteEngines;
 
 /// The project whose HTTP protocol is imitated.
@@ -43,14 +43,14 @@ pub enum Dialect {
 
 /// The leg of a request that an engine serves. Without a role vLLM's serves both legs, SGLang's serves whole requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum DialectRole {
     Prefill,
     Decode,
 }
 
 pub struct DialectConfig {
     pub dialect: Dialect,
-    pub role: Option<Role>,
+    pub role: Option<DialectRole>,
     /// The model name in requests.
     pub model: String,
     pub mock: MockConfig,
@@ -69,22 +69,22 @@ pub struct DialectServer {
 /// State shared by all requests.
 pub(crate) struct DialectEngine {
     dialect: Dialect,
-    role: Option<Role>,
+    role: Option<DialectRole>,
     model: String,
     config: MockConfig,
-    vocabulary: Arc<Vocabulary>,
+    vocabulary: Arc<MockVocabulary>,
     faults: Faults,
-    counters: Counters,
+    counters: DialectCounters,
     /// Changes with every start, as in vLLM.
     id: String,
     /// Where other mocks fetch KV from this one.
     side_channel: SocketAddr,
-    handoffs: HandOffs,
+    handoffs: PendingHandOffs,
     remote_engines: RemoteEngines,
     routes: RouteCache,
 }
 
-impl Role {
+impl DialectRole {
     fn name(self) -> &'static str {
         match self {
             Self::Prefill => "prefill",
@@ -105,11 +105,11 @@ impl DialectEngine {
 }
 
 impl DialectServer {
-    pub async fn bind(listen: SocketAddr, config: DialectConfig, vocabulary: Arc<Vocabulary>) -> io::Result<Self> {
+    pub async fn bind(listen: SocketAddr, config: DialectConfig, vocabulary: Arc<MockVocabulary>) -> io::Result<Self> {
         let host = listen.ip();
         let listener = bind(listen).await?;
         let side_channel = bind(SocketAddr::new(host, 0)).await?;
-        let needs_bootstrap = config.dialect == Dialect::Sglang && config.role == Some(Role::Prefill);
+        let needs_bootstrap = config.dialect == Dialect::Sglang && config.role == Some(DialectRole::Prefill);
         let bootstrap = match needs_bootstrap {
             true => Some(bind(SocketAddr::new(host, config.bootstrap_port)).await?),
             false => None,
@@ -120,10 +120,10 @@ impl DialectServer {
             model: config.model,
             vocabulary,
             faults: Faults::new(config.mock.faults.clone()),
-            counters: Counters::default(),
+            counters: DialectCounters::default(),
             id: uuid::Uuid::new_v4().to_string(),
             side_channel: side_channel.local_addr()?,
-            handoffs: HandOffs::new(config.mock.shape.handoff_timeout),
+            handoffs: PendingHandOffs::new(config.mock.shape.handoff_timeout),
             remote_engines: RemoteEngines::default(),
             routes: RouteCache::default(),
             config: config.mock,

@@ -10,10 +10,10 @@ use super::handoffs::KvError;
 
 pub(super) struct Offers {
     timeout: Duration,
-    by_name: Mutex<BoundedMap<String, Offer>>,
+    by_name: Mutex<BoundedMap<String, PendingOffer>>,
 }
 
-struct Offer {
+struct PendingOffer {
     tokens: u32,
     prompt: u64,
     expires: Instant,
@@ -28,7 +28,7 @@ impl Offers {
     /// Returns the time for which it can be fetched.
     pub(super) fn put(&self, name: String, prompt: u64, tokens: u32) -> Duration {
         let expires = Instant::now() + self.timeout;
-        lock(&self.by_name).insert(name, Offer { tokens, prompt, expires, taken: false });
+        lock(&self.by_name).insert(name, PendingOffer { tokens, prompt, expires, taken: false });
         self.timeout
     }
 

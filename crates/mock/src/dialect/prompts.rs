@@ -6,17 +6,17 @@ use baton_core::TokenId;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::MockVocabulary;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Prompt {
+pub(super) enum PromptValue {
     Text(String),
     Ids(Vec<TokenId>),
 }
 
-impl Prompt {
+impl PromptValue {
     /// Mocks have no tokenizer: every four bytes of text become a token.
-    pub(super) fn into_tokens(self, vocabulary: &Vocabulary) -> Vec<TokenId> {
+    pub(super) fn into_tokens(self, vocabulary: &MockVocabulary) -> Vec<TokenId> {
         match self {
             Self::Text(text) => {
                 let (fours, rest) = text.as_bytes().as_chunks::<4>();
@@ -33,7 +33,7 @@ impl Prompt {
 /// Parsed in one pass, so that a long prompt costs a mock no more than the router.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompts {
-    pub(super) list: Vec<Prompt>,
+    pub(super) list: Vec<PromptValue>,
     /// Whether the prompts were a list: then the answer is a list too, even for one prompt.
     pub(super) batch: bool,
 }
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for PromptsVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
-        Ok(Prompts { list: vec![Prompt::Text(text.to_owned())], batch: false })
+        Ok(Prompts { list: vec![PromptValue::Text(text.to_owned())], batch: false })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Prompts, A::Error> {
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for PromptsVisitor {
             }
         }
         match (list.is_empty(), ids.is_empty()) {
-            (true, _) => Ok(Prompts { list: vec![Prompt::Ids(ids)], batch: false }),
+            (true, _) => Ok(Prompts { list: vec![PromptValue::Ids(ids)], batch: false }),
             (false, true) => Ok(Prompts { list, batch: true }),
             (false, false) => Err(A::Error::custom("a list of prompts cannot hold single token ids")),
         }
@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for PromptsVisitor {
 
 enum Item {
     Id(TokenId),
-    Prompt(Prompt),
+    Prompt(PromptValue),
 }
 
 impl<'de> Deserialize<'de> for Item {
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Item, E> {
-        Ok(Item::Prompt(Prompt::Text(text.to_owned())))
+        Ok(Item::Prompt(PromptValue::Text(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Item, A::Error> {
@@ -107,7 +107,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
         while let Some(id) = items.next_element()? {
             ids.push(TokenId(id));
         }
-        Ok(Item::Prompt(Prompt::Ids(ids)))
+        Ok(Item::Prompt(PromptValue::Ids(ids)))
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn four_bytes_are_a_token() {
         let vocabulary = crate::vocabulary::tests::words(1000);
-        let tokens = |text: &str| Prompt::Text(text.to_owned()).into_tokens(&vocabulary);
+        let tokens = |text: &str| PromptValue::Text(text.to_owned()).into_tokens(&vocabulary);
         assert_eq!([tokens("").len(), tokens("abcd").len(), tokens("abcde").len()], [0, 1, 2]);
         assert_eq!(tokens("abcdabcd")[0], tokens("abcdabcd")[1]);
         assert_ne!(tokens("abcd"), tokens("abce"));
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn prompts_by_table() {
-        let text = |text: &str| Prompt::Text(text.to_owned());
-        let ids = |ids: &[u32]| Prompt::Ids(ids.iter().copied().map(TokenId).collect());
+        let text = |text: &str| PromptValue::Text(text.to_owned());
+        let ids = |ids: &[u32]| PromptValue::Ids(ids.iter().copied().map(TokenId).collect());
         for (json, batch, list) in [
             ("\"a b\"", false, vec![text("a b")]),
             ("[1, 2, 3]", false, vec![ids(&[1, 2, 3])]),

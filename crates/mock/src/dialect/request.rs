@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use super::DialectEngine;
 use super::body::{Body, KvTransferParams};
 use super::http::ErrorResponse;
-use super::prompts::{Prompt, Prompts};
+use super::prompts::{PromptValue, Prompts};
 use crate::history::{History, mix};
 
 /// The originals' defaults for `max_tokens`; for chats, vLLM would fill the context.
@@ -14,7 +14,7 @@ const DEFAULT_COMPLETION_TOKENS: u32 = 16;
 const DEFAULT_TOKENS: u32 = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Api {
+pub(super) enum RequestKind {
     Completions,
     Chat,
     /// SGLang's `/generate`.
@@ -22,7 +22,7 @@ pub(super) enum Api {
 }
 
 pub(super) struct DialectRequest {
-    pub(super) api: Api,
+    pub(super) api: RequestKind,
     /// The caller's `x-request-id`, or a fresh id.
     pub(super) id: String,
     pub(super) prompts: Vec<Vec<TokenId>>,
@@ -51,7 +51,7 @@ pub(super) struct BootstrapRoom {
 impl DialectRequest {
     pub(super) fn parse(
         engine: &DialectEngine,
-        api: Api,
+        api: RequestKind,
         bytes: &[u8],
         request_id: Option<&str>,
     ) -> Result<Self, ErrorResponse> {
@@ -104,21 +104,21 @@ impl DialectRequest {
     }
 }
 
-fn prompts(api: Api, body: &mut Body) -> Option<Prompts> {
+fn prompts(api: RequestKind, body: &mut Body) -> Option<Prompts> {
     match api {
-        Api::Completions => body.prompt.take(),
-        Api::Generate => body.input_ids.take().or(body.text.take()),
-        Api::Chat => {
+        RequestKind::Completions => body.prompt.take(),
+        RequestKind::Generate => body.input_ids.take().or(body.text.take()),
+        RequestKind::Chat => {
             let mut text = String::new();
             body.messages.as_ref()?.iter().for_each(|message| message.write_to(&mut text));
-            Some(Prompts { list: vec![Prompt::Text(text)], batch: false })
+            Some(Prompts { list: vec![PromptValue::Text(text)], batch: false })
         }
     }
 }
 
 /// How many tokens are generated, and the finish reason.
-fn length(engine: &DialectEngine, api: Api, body: &Body) -> (u32, &'static str) {
-    let default = if api == Api::Completions { DEFAULT_COMPLETION_TOKENS } else { DEFAULT_TOKENS };
+fn length(engine: &DialectEngine, api: RequestKind, body: &Body) -> (u32, &'static str) {
+    let default = if api == RequestKind::Completions { DEFAULT_COMPLETION_TOKENS } else { DEFAULT_TOKENS };
     let new_tokens = body.sampling_params.as_ref().and_then(|sampling| sampling.max_new_tokens);
     let limit = body.max_completion_tokens.or(body.max_tokens).or(new_tokens);
     match (engine.config.shape.output_tokens, limit) {

@@ -8,15 +8,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
 use super::http::{self, ErrorResponse, Reply};
-use super::request::{Api, DialectRequest};
+use super::request::{DialectRequest, RequestKind};
 use super::{Dialect, DialectEngine, sglang, vllm};
 
 pub(super) async fn answer(engine: Arc<DialectEngine>, request: Request<Incoming>) -> Response<Reply> {
     let (head, body) = request.into_parts();
     let api = match (&head.method, head.uri.path(), engine.dialect) {
-        (&Method::POST, "/v1/completions", _) => Api::Completions,
-        (&Method::POST, "/v1/chat/completions", _) => Api::Chat,
-        (&Method::POST, "/generate", Dialect::Sglang) => Api::Generate,
+        (&Method::POST, "/v1/completions", _) => RequestKind::Completions,
+        (&Method::POST, "/v1/chat/completions", _) => RequestKind::Chat,
+        (&Method::POST, "/generate", Dialect::Sglang) => RequestKind::Generate,
         (&Method::GET, path, _) => return about(&engine, path),
         (method, path, _) => return unknown(&engine, &format!("{method} {path}")),
     };

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::bounded_map::{BoundedMap, lock};
 use super::handoffs::KvError;
 
-pub(super) struct Sessions {
+pub(super) struct LegSessions {
     timeout: Duration,
-    by_room: Mutex<BoundedMap<u64, Session>>,
+    by_room: Mutex<BoundedMap<u64, PairedLegs>>,
 }
 
-enum Session {
+enum PairedLegs {
     /// Only the prefill leg has arrived.
     Prefill(oneshot::Sender<DecodeLeg>),
     /// Only the decode leg has arrived.
@@ -29,7 +29,7 @@ pub(super) struct DecodeLeg {
     answer: oneshot::Sender<Result<u32, KvError>>,
 }
 
-impl Sessions {
+impl LegSessions {
     pub(super) fn new(timeout: Duration) -> Self {
         Self { timeout, by_room: Mutex::default() }
     }
@@ -39,9 +39,9 @@ impl Sessions {
         let (arrival, decode_leg) = oneshot::channel();
         let mut by_room = lock(&self.by_room);
         match by_room.entries.get_mut(&room) {
-            None => by_room.insert(room, Session::Prefill(arrival)),
-            Some(session @ Session::Decode(_)) => {
-                if let Session::Decode(decode_leg) = std::mem::replace(session, Session::Used) {
+            None => by_room.insert(room, PairedLegs::Prefill(arrival)),
+            Some(session @ PairedLegs::Decode(_)) => {
+                if let PairedLegs::Decode(decode_leg) = std::mem::replace(session, PairedLegs::Used) {
                     // Cannot fail: the receiver is still in this function.
                     let _ = arrival.send(decode_leg);
                 }
@@ -58,11 +58,11 @@ impl Sessions {
         let mut by_room = lock(&self.by_room);
         let entered = match by_room.entries.get_mut(&room) {
             None => {
-                by_room.insert(room, Session::Decode(decode_leg));
+                by_room.insert(room, PairedLegs::Decode(decode_leg));
                 Ok(())
             }
-            Some(session @ Session::Prefill(_)) => {
-                if let Session::Prefill(prefill_leg) = std::mem::replace(session, Session::Used) {
+            Some(session @ PairedLegs::Prefill(_)) => {
+                if let PairedLegs::Prefill(prefill_leg) = std::mem::replace(session, PairedLegs::Used) {
                     // When the prefill leg has been dropped, the decode leg still waits until its deadline.
                     let _ = prefill_leg.send(decode_leg);
                 }
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn legs_meet_in_either_order_and_a_session_is_used_once() {
-        let sessions = Sessions::new(Duration::from_secs(30));
+        let sessions = LegSessions::new(Duration::from_secs(30));
         for (room, decode_first) in [(1, true), (2, false)] {
             let early = decode_first.then(|| sessions.join(room, 7));
             let mut prefill_leg = sessions.open(room).unwrap();
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leg_without_its_peer_times_out() {
-        let sessions = Sessions::new(Duration::from_secs(30));
+        let sessions = LegSessions::new(Duration::from_secs(30));
         assert_eq!(sessions.join(1, 7).await, Err(KvError::PeerTimeout));
         drop(sessions.open(3).unwrap());
         assert_eq!(sessions.join(3, 7).await, Err(KvError::PeerTimeout));

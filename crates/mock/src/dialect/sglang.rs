@@ -8,12 +8,12 @@ use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::clock::wait;
-use super::counters::{Running, count};
+use super::counters::{RunningGuard, count};
 use super::handoffs::KvError;
 use super::http::{self, ErrorResponse, Reply};
 use super::request::{BootstrapRoom, DialectRequest};
 use super::stream::ResponseStream;
-use super::{DialectEngine, Role};
+use super::{DialectEngine, DialectRole};
 use crate::history::History;
 
 const DEFAULT_BOOTSTRAP_PORT: u16 = 8998;
@@ -22,18 +22,18 @@ pub(super) async fn answer(
     engine: &Arc<DialectEngine>,
     mut request: DialectRequest,
 ) -> Result<Response<Reply>, ErrorResponse> {
-    let running = Running::new(engine);
+    let running = RunningGuard::new(engine);
     if engine.role.is_some() && request.rooms.is_empty() {
         let message = "a disaggregated engine needs bootstrap_host and bootstrap_room".to_owned();
         return Err(ErrorResponse::bad(engine, message));
     }
     match engine.role {
-        Some(Role::Prefill) => {
+        Some(DialectRole::Prefill) => {
             // The prefill leg generates the first token only.
             request.max_tokens = 1;
             prefill(engine, &request, running).await
         }
-        Some(Role::Decode) => {
+        Some(DialectRole::Decode) => {
             fetch(engine, &request).await?;
             http::tokens(ResponseStream::start(engine, &request, Instant::now(), running)?, request.stream).await
         }
@@ -47,7 +47,7 @@ pub(super) async fn answer(
 async fn prefill(
     engine: &Arc<DialectEngine>,
     request: &DialectRequest,
-    running: Running,
+    running: RunningGuard,
 ) -> Result<Response<Reply>, ErrorResponse> {
     let opened =
         request.rooms.iter().map(|room| engine.handoffs.sessions.open(room.number)).collect::<Result<Vec<_>, _>>();

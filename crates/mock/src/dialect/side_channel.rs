@@ -105,17 +105,17 @@ async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, F
 /// A decode engine's connections to the prefill engines that it has fetched from.
 #[derive(Default)]
 pub(super) struct RemoteEngines {
-    links: Mutex<HashMap<(String, u16), Arc<Link>>>,
+    links: Mutex<HashMap<(String, u16), Arc<PeerLink>>>,
 }
 
-struct Link {
+struct PeerLink {
     fetches: mpsc::Sender<Vec<u8>>,
     next_tag: AtomicU64,
-    waiting: Arc<Waiting>,
+    waiting: Arc<PendingFetches>,
 }
 
 /// Pending fetches by tag; `None` once the connection has ended.
-type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Fetched>>>>;
+type PendingFetches = Mutex<Option<HashMap<u64, oneshot::Sender<Fetched>>>>;
 
 impl RemoteEngines {
     /// `name` has at most 255 bytes.
@@ -131,11 +131,11 @@ impl RemoteEngines {
         answered.await.unwrap_or(Err(KvError::Gone))
     }
 
-    fn register(&self, host: &str, port: u16, answer: oneshot::Sender<Fetched>) -> (Arc<Link>, u64) {
+    fn register(&self, host: &str, port: u16, answer: oneshot::Sender<Fetched>) -> (Arc<PeerLink>, u64) {
         let mut links = lock(&self.links);
-        let link = links.entry((host.to_owned(), port)).or_insert_with(|| Link::open(host, port));
+        let link = links.entry((host.to_owned(), port)).or_insert_with(|| PeerLink::open(host, port));
         if lock(&link.waiting).is_none() {
-            *link = Link::open(host, port);
+            *link = PeerLink::open(host, port);
         }
         let tag = link.next_tag.fetch_add(1, Ordering::Relaxed);
         // If the connection has just ended, the sender is dropped, which reports `KvError::Gone`.
@@ -146,11 +146,11 @@ impl RemoteEngines {
     }
 }
 
-impl Link {
+impl PeerLink {
     /// Connects in the background; fetches wait in the queue meanwhile.
     fn open(host: &str, port: u16) -> Arc<Self> {
         let (fetches, queue) = mpsc::channel(QUEUED);
-        let waiting = Arc::new(Waiting::new(Some(HashMap::new())));
+        let waiting = Arc::new(PendingFetches::new(Some(HashMap::new())));
         let (address, answers) = ((host.to_owned(), port), Arc::clone(&waiting));
         tokio::spawn(async move {
             if let Err(error) = run_link(address, queue, &answers).await {
@@ -163,7 +163,11 @@ impl Link {
     }
 }
 
-async fn run_link(address: (String, u16), mut queue: mpsc::Receiver<Vec<u8>>, waiting: &Waiting) -> io::Result<()> {
+async fn run_link(
+    address: (String, u16),
+    mut queue: mpsc::Receiver<Vec<u8>>,
+    waiting: &PendingFetches,
+) -> io::Result<()> {
     let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
     socket.set_nodelay(true)?;
     let (input, mut output) = socket.into_split();

@@ -11,8 +11,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::DialectEngine;
 use super::clock::TokenClock;
-use super::counters::{Running, count};
-use super::events::{EventWriter, Usage};
+use super::counters::{RunningGuard, count};
+use super::events::{EventWriter, TokenUsage};
 use super::http::ErrorResponse;
 use super::request::DialectRequest;
 use crate::history::History;
@@ -24,17 +24,17 @@ const CRASH_EXIT_CODE: i32 = 1;
 pub(super) struct ResponseStream {
     engine: Arc<DialectEngine>,
     events: EventWriter,
-    answers: Vec<Answer>,
+    answers: Vec<AnswerProgress>,
     clock: TokenClock,
     tokens: u32,
     /// The request fails instead of generating this token.
     fails_at: Option<u32>,
-    next: Next,
+    next: NextEvent,
     sleep: Option<Pin<Box<Sleep>>>,
-    _running: Running,
+    _running: RunningGuard,
 }
 
-struct Answer {
+struct AnswerProgress {
     history: History,
     draw: u64,
     generated: Vec<Generated>,
@@ -42,7 +42,7 @@ struct Answer {
 
 /// The next event. All answers get their token of one index before any gets the next.
 #[derive(Clone, Copy)]
-enum Next {
+enum NextEvent {
     Opening { answer: usize },
     Token { index: u32, answer: usize },
     Usage,
@@ -56,20 +56,20 @@ impl ResponseStream {
         engine: &Arc<DialectEngine>,
         request: &DialectRequest,
         first_due: Instant,
-        running: Running,
+        running: RunningGuard,
     ) -> Result<Self, ErrorResponse> {
         let fails_at = engine.faults.doom();
         if fails_at == Some(0) {
             return Err(injected_error(engine));
         }
-        let answers = request.answers().map(|(history, draw)| Answer { history, draw, generated: Vec::new() });
+        let answers = request.answers().map(|(history, draw)| AnswerProgress { history, draw, generated: Vec::new() });
         Ok(Self {
             events: EventWriter::new(engine, request),
             answers: answers.collect(),
             clock: TokenClock::new(engine, first_due),
             tokens: request.max_tokens,
             fails_at,
-            next: Next::Opening { answer: 0 },
+            next: NextEvent::Opening { answer: 0 },
             sleep: None,
             engine: Arc::clone(engine),
             _running: running,
@@ -107,28 +107,29 @@ impl ResponseStream {
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let event = match self.next {
-                Next::Opening { answer } if answer == self.answers.len() => {
-                    self.next = if self.tokens == 0 { Next::Usage } else { Next::Token { index: 0, answer: 0 } };
+                NextEvent::Opening { answer } if answer == self.answers.len() => {
+                    self.next =
+                        if self.tokens == 0 { NextEvent::Usage } else { NextEvent::Token { index: 0, answer: 0 } };
                     None
                 }
-                Next::Opening { answer } => {
+                NextEvent::Opening { answer } => {
                     ready!(self.poll_due(context));
-                    self.next = Next::Opening { answer: answer + 1 };
+                    self.next = NextEvent::Opening { answer: answer + 1 };
                     self.events.opening(answer)
                 }
-                Next::Token { index, answer } => {
+                NextEvent::Token { index, answer } => {
                     ready!(self.poll_due(context));
                     Some(self.token(index, answer))
                 }
-                Next::Usage => {
-                    self.next = Next::Done;
-                    self.events.usage(Usage::of(self.answers.iter().map(|answer| answer.generated.len())))
+                NextEvent::Usage => {
+                    self.next = NextEvent::Done;
+                    self.events.usage(TokenUsage::of(self.answers.iter().map(|answer| answer.generated.len())))
                 }
-                Next::Done => {
-                    self.next = Next::Nothing;
+                NextEvent::Done => {
+                    self.next = NextEvent::Nothing;
                     Some(Bytes::from_static(b"data: [DONE]\n\n"))
                 }
-                Next::Nothing => return Poll::Ready(None),
+                NextEvent::Nothing => return Poll::Ready(None),
             };
             if event.is_some() {
                 return Poll::Ready(event);
@@ -150,19 +151,19 @@ impl ResponseStream {
 
     fn token(&mut self, index: u32, answer: usize) -> Bytes {
         if self.fails_at == Some(index) {
-            self.next = Next::Done;
+            self.next = NextEvent::Done;
             return self.events.error(&injected_error(&self.engine).body);
         }
         self.generate(answer);
         let last = index + 1 == self.tokens;
         let event = self.events.token(&self.engine.vocabulary, answer, &self.answers[answer].generated, last);
         self.next = if answer + 1 < self.answers.len() {
-            Next::Token { index, answer: answer + 1 }
+            NextEvent::Token { index, answer: answer + 1 }
         } else if last {
-            Next::Usage
+            NextEvent::Usage
         } else {
             self.clock.advance(&self.engine);
-            Next::Token { index: index + 1, answer: 0 }
+            NextEvent::Token { index: index + 1, answer: 0 }
         };
         event
     }
@@ -172,7 +173,7 @@ impl ResponseStream {
             // Like a crash: connections are reset without a response.
             std::process::exit(CRASH_EXIT_CODE);
         }
-        let Answer { history, draw, generated } = &mut self.answers[answer];
+        let AnswerProgress { history, draw, generated } = &mut self.answers[answer];
         let token = self.engine.vocabulary.next(*history, *draw, &[]);
         *history = history.then(token.token);
         generated.push(token);

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::body::KvTransferParams;
 use super::clock::wait;
-use super::counters::{Running, count};
+use super::counters::{RunningGuard, count};
 use super::http::{self, ErrorResponse, Reply};
 use super::request::DialectRequest;
 use super::stream::ResponseStream;
-use super::{DialectEngine, Role};
+use super::{DialectEngine, DialectRole};
 use crate::history::History;
 
 const BLOCK_TOKENS: usize = 16;
@@ -23,7 +23,7 @@ pub(super) async fn answer(
     engine: &Arc<DialectEngine>,
     mut request: DialectRequest,
 ) -> Result<Response<Reply>, ErrorResponse> {
-    let running = Running::new(engine);
+    let running = RunningGuard::new(engine);
     match request.kv.take() {
         Some(kv) if kv.do_remote_decode => prefill(engine, request, running).await,
         Some(kv) if kv.do_remote_prefill => decode(engine, request, &kv, running).await,
@@ -37,9 +37,9 @@ pub(super) async fn answer(
 async fn prefill(
     engine: &Arc<DialectEngine>,
     request: DialectRequest,
-    running: Running,
+    running: RunningGuard,
 ) -> Result<Response<Reply>, ErrorResponse> {
-    let prompt = single_prompt(engine, &request, Role::Prefill)?;
+    let prompt = single_prompt(engine, &request, DialectRole::Prefill)?;
     let first_due = Instant::now() + engine.prefill_time(prompt.tokens);
     let mut stream = ResponseStream::start(engine, &request, first_due, running)?;
     if request.stream {
@@ -71,9 +71,9 @@ async fn decode(
     engine: &Arc<DialectEngine>,
     request: DialectRequest,
     kv: &KvTransferParams,
-    running: Running,
+    running: RunningGuard,
 ) -> Result<Response<Reply>, ErrorResponse> {
-    let prompt = single_prompt(engine, &request, Role::Decode)?;
+    let prompt = single_prompt(engine, &request, DialectRole::Decode)?;
     let missing = |field: &str| ErrorResponse::bad(engine, format!("kv_transfer_params has no {field}"));
     kv.remote_engine_id.as_ref().ok_or_else(|| missing("remote_engine_id"))?;
     kv.remote_block_ids.as_ref().filter(|blocks| blocks.is_array()).ok_or_else(|| missing("remote_block_ids"))?;
@@ -96,7 +96,11 @@ struct SinglePrompt {
     hash: u64,
 }
 
-fn single_prompt(engine: &DialectEngine, request: &DialectRequest, leg: Role) -> Result<SinglePrompt, ErrorResponse> {
+fn single_prompt(
+    engine: &DialectEngine,
+    request: &DialectRequest,
+    leg: DialectRole,
+) -> Result<SinglePrompt, ErrorResponse> {
     if engine.role.is_some_and(|role| role != leg) {
         let message = format!("this leg belongs on a {} engine", leg.name());
         return Err(ErrorResponse::bad(engine, message));

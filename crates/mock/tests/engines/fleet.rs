@@ -7,7 +7,7 @@ use baton_core::{
     Attempt, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId, TokenRange,
 };
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
-use baton_mock::{MockBackend, MockSize, Vocabulary};
+use baton_mock::{MockBackend, MockSize, MockVocabulary};
 use baton_protocol::{Engine, Secret, TokenStream};
 
 pub(crate) const VOCAB: u32 = 500;
@@ -24,7 +24,7 @@ pub(crate) fn mock(config: &str) -> Mock {
 
 pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
     let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
-    let vocabulary = Arc::new(Vocabulary::new(VOCAB, words).unwrap());
+    let vocabulary = Arc::new(MockVocabulary::new(VOCAB, words).unwrap());
     let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64, tp };
     let backend = MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap();
     let fabric = Fabric {

@@ -6,12 +6,12 @@ use baton_backend::{
     Backend, InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
 };
 use baton_core::{Choice, PageId, Retry, SamplingParams, TokenId};
-use baton_mock::{MockBackend, MockSize, Vocabulary};
+use baton_mock::{MockBackend, MockSize, MockVocabulary};
 
 pub(crate) fn backend(config: &str) -> MockBackend {
     let words = (0..100).map(|id| (TokenId(id), format!(" w{id}")));
     let size = MockSize { kv_pages: 8, step_tokens: 512, max_slots: 4, tp: 1 };
-    let vocabulary = Arc::new(Vocabulary::new(100, words).unwrap());
+    let vocabulary = Arc::new(MockVocabulary::new(100, words).unwrap());
     MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap()
 }
 
