@@ -102,6 +102,7 @@ impl CpuBackend {
         };
         let products = decoder.products(options.products.of_tokens());
         let guarantee = if products == Some(TokenProducts::Both) { Guarantee::ByOrigin } else { Guarantee::ByToken };
+        let layers_done = LayerCounter::with_pieces(decoder.team().progress());
         Ok(Self {
             spec: BackendSpec {
                 device: format!("cpu {isa:?}").to_lowercase(),
@@ -124,7 +125,7 @@ impl CpuBackend {
             halves: BatchHalves::default(),
             results: Vec::new(),
             scratch: std::iter::repeat_with(SampleScratch::default).take(threads).collect(),
-            layers_done: LayerCounter::default(),
+            layers_done,
             submitter_cpu: None,
             submitted: 0,
             done: VecDeque::new(),

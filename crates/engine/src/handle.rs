@@ -90,7 +90,7 @@ impl EngineHandle {
     /// To be asked for at every [`HEARTBEAT_INTERVAL`](baton_protocol::HEARTBEAT_INTERVAL). Does not wait for the step loop.
     pub fn heartbeat(&self) -> Heartbeat {
         let (working, turns) = self.0.inbox.reader();
-        let progress = self.0.layers_done.progress() + turns;
+        let progress = self.0.layers_done.progress().wrapping_add(turns);
         let mut watch = self.0.progress.lock().unwrap_or_else(PoisonError::into_inner);
         watch.look(self.0.started.elapsed(), working, progress)
     }

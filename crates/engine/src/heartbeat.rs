@@ -15,7 +15,7 @@ pub struct ProgressWatch {
 }
 
 impl ProgressWatch {
-    /// `progress` grows with every piece of work; while it is `working` it has to.
+    /// `progress` changes with every piece of work; while it is `working` it has to.
     pub fn look(&mut self, now: Duration, working: bool, progress: u64) -> Heartbeat {
         let since = now.saturating_sub(self.looked_at);
         self.looked_at = now;

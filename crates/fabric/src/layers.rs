@@ -1,5 +1,6 @@
 //! How far a backend's computing is. Readers are on other threads: those that send KV, and the heartbeat.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +13,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct LayerCounter(Arc<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Counts {
     done: AtomicU64,
     other_progress: AtomicU64,
+    within_layer: Option<WithinLayer>,
 }
 
+type WithinLayer = Box<dyn Fn() -> u64 + Send + Sync>;
+
 impl LayerCounter {
+    /// For backends whose layers may take seconds: what `within_layer` returns is another number after each piece of one.
+    pub fn with_pieces(within_layer: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Counts { within_layer: Some(Box::new(within_layer)), ..Counts::default() }))
+    }
+
     /// For backends, in the order of layers. Whoever has read the new count sees all KV that was written before this call.
     pub fn layer_done(&self) {
         self.0.done.fetch_add(1, Ordering::Release);
@@ -35,9 +44,20 @@ impl LayerCounter {
         self.0.done.load(Ordering::Acquire)
     }
 
-    /// Grows with every piece of work: a backend in the middle of a step for which this stands still has hung.
+    /// Changes with every piece of work: a backend in the middle of a step for which this stays the same has hung.
     pub fn progress(&self) -> u64 {
-        self.done() + self.0.other_progress.load(Ordering::Relaxed)
+        let within_layer = self.0.within_layer.as_ref().map_or(0, |count| count());
+        let layers = self.done() + self.0.other_progress.load(Ordering::Relaxed);
+        layers.wrapping_add(within_layer)
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts")
+            .field("done", &self.done)
+            .field("other_progress", &self.other_progress)
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,5 +74,18 @@ mod tests {
         counter.layer_done();
         assert_eq!((reader.done(), reader.progress()), (2, 3));
         assert_eq!(LayerCounter::default().done(), 0);
+    }
+
+    #[test]
+    fn pieces_are_progress_but_no_layers() {
+        let pieces = Arc::new(AtomicU64::new(7));
+        let counter = LayerCounter::with_pieces({
+            let pieces = Arc::clone(&pieces);
+            move || pieces.load(Ordering::Relaxed)
+        });
+        let before = counter.progress();
+        pieces.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(counter.progress(), before);
+        assert_eq!(counter.done(), 0);
     }
 }

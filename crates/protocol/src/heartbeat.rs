@@ -13,11 +13,11 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// The step loop is awake, in a step or between two: `progress` has to grow.
+    /// The step loop is awake, in a step or between two: `progress` has to change.
     pub working: bool,
-    /// Grows with every layer that is computed and with every turn of the step loop.
+    /// Another number after every piece of a step and every turn of the step loop. Backends count layers at least.
     pub progress: u64,
-    /// The longest that `progress` has stood still in the middle of work and moved again.
+    /// The longest that `progress` has stayed the same in the middle of work and changed again.
     pub slowest_layer: Duration,
 }
 

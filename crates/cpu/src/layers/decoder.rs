@@ -61,11 +61,6 @@ impl Layers<'_> {
             Self::Final(counter) => counter.layer_done(),
         }
     }
-
-    fn other_progress(self) {
-        let (Self::NotFinal(counter) | Self::Final(counter)) = self;
-        counter.other_progress();
-    }
 }
 
 /// A loaded model, whatever its weights and KV are stored as.

@@ -24,6 +24,11 @@ impl ItemCounter {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Another number whenever an item was taken or a phase has ended.
+    pub(super) fn position(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn take(&self, phase: u32, items: usize) -> Next {
         let mut current = self.0.load(Ordering::Acquire);

@@ -109,6 +109,12 @@ impl Team {
         self.state.size
     }
 
+    /// What it returns changes with every item that a member takes; for threads outside of the team.
+    pub(crate) fn progress(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        let state = Arc::clone(&self.state);
+        move || state.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.position()))
+    }
+
     /// Runs `job` on all members that arrive before it is over; all go through the same phases. A panic in one of them, or
     /// [a failure](Member::fail), ends the region for all and is returned as an error.
     pub(crate) fn run(&mut self, job: &Job<'_>) -> Result<(), BackendError> {
@@ -216,6 +222,22 @@ mod tests {
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 5), "round {round}");
             }
         }
+    }
+
+    #[test]
+    fn every_item_is_progress() {
+        let mut team = Team::with_shards(1, 2).unwrap();
+        let progress = team.progress();
+        let seen = Mutex::new(Vec::new());
+        let job = |member: &Member<'_>| {
+            let look = || seen.lock().unwrap().push(progress());
+            member.each_of_shards(|_| 10, |_, _| look())?;
+            member.each(10, |_| look())
+        };
+        team.run(&job).unwrap();
+        let seen = seen.into_inner().unwrap();
+        assert_eq!(seen.len(), 30);
+        assert!(seen.windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
     }
 
     #[test]

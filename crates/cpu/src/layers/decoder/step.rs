@@ -264,10 +264,6 @@ impl<'a, K: BlockProducts> Step<'a, K> {
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };
                 self.sink.take(wanted[i].number, logits, member.index());
             })?;
-            // Log-probabilities of a whole prompt take longer than many layers.
-            if member.index() == 0 {
-                self.layers.other_progress();
-            }
         }
         Ok(())
     }
