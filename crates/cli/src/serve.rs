@@ -142,7 +142,7 @@ impl OwnEngines {
         let Some(all) = machine::cpus(wanted) else { return Ok(None) };
         let claims = CoreClaims::take(&all, wanted);
         if claims.is_none() {
-            screen.print("another deployment has cores of its own here: threads run wherever the system puts them\n");
+            screen.print("threads are not pinned to cores: other deployments on this machine have pinned theirs to most of them\n");
         }
         Ok(claims)
     }

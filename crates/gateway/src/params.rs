@@ -122,7 +122,8 @@ fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
 fn check_best_of(fields: &mut Fields<'_>, choices: i64) -> Result<(), ApiError> {
     match fields.integer("best_of", 1..=i64::MAX)? {
         Some(best_of) if best_of > choices => {
-            let message = format!("best_of is {best_of}, but this server generates only the {choices} of n");
+            let message =
+                format!("best_of is {best_of}, but n is {choices}: choices are not ranked, so best_of cannot exceed n");
             Err(ApiError::invalid("best_of", message))
         }
         _ => Ok(()),

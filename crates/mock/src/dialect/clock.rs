@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::DialectEngine;
+use super::engine::DialectEngine;
 
 /// Due times are spaced evenly from the first one, so a late token does not delay the others.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +24,6 @@ impl TokenClock {
 
     pub(super) fn advance(&mut self, engine: &DialectEngine) {
         self.next += self.every + engine.faults.stall();
-    }
-}
-
-impl DialectEngine {
-    /// Simulated compute time of all prompts.
-    pub(super) fn prefill_time(&self, prompt_tokens: usize) -> Duration {
-        let speed = &self.config.speed;
-        speed.prefill + speed.prefill_per_token * prompt_tokens as u32
-    }
-
-    pub(super) fn transfer_time(&self, tokens: usize) -> Duration {
-        self.config.speed.transfer_per_token * tokens as u32
     }
 }
 

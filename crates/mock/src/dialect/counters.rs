@@ -1,12 +1,11 @@
 //! Metrics of a dialect's engine as Prometheus text: the gauges that routers read, under the original names, and counters for
 //! tests of a router.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
 
-use super::{Dialect, DialectEngine};
+use super::config::Dialect;
 
 #[derive(Debug, Default)]
 pub(super) struct DialectCounters {
@@ -73,21 +72,4 @@ impl DialectCounters {
 
 fn gauge(name: &str, value: u64) -> String {
     format!("# TYPE {name} gauge\n{name} {value}\n")
-}
-
-/// Counts a request as running until it is dropped.
-pub(super) struct RunningGuard(Arc<DialectEngine>);
-
-impl RunningGuard {
-    pub(super) fn new(engine: &Arc<DialectEngine>) -> Self {
-        engine.counters.running.fetch_add(1, Ordering::Relaxed);
-        count(&engine.counters.requests);
-        Self(Arc::clone(engine))
-    }
-}
-
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        self.0.counters.running.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -5,8 +5,9 @@ use std::io::Write;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
+use super::config::Dialect;
+use super::engine::DialectEngine;
 use super::request::{DialectRequest, RequestKind};
-use super::{Dialect, DialectEngine};
 use crate::vocabulary::{Generated, MockVocabulary};
 
 /// Reported for every token and for every alternative.

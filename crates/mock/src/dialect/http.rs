@@ -13,11 +13,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 
+use super::engine::DialectEngine;
+use super::error::ErrorResponse;
 use super::stream::ResponseStream;
-use super::{Dialect, DialectEngine};
 
 /// The gateway's default.
 const MAX_BODY_BYTES: usize = 32 << 20;
@@ -113,42 +114,8 @@ pub(super) fn events(tokens: ResponseStream) -> Response<Reply> {
     response
 }
 
-/// An error response in the dialect's JSON shape.
-#[derive(Debug)]
-pub(super) struct ErrorResponse {
-    pub(super) status: StatusCode,
-    pub(super) body: Value,
-}
-
-impl ErrorResponse {
-    pub(super) fn new(engine: &DialectEngine, status: StatusCode, message: String) -> Self {
-        let kind = match status {
-            StatusCode::NOT_FOUND => "NotFoundError",
-            status if status.is_client_error() => "BadRequestError",
-            _ => "InternalServerError",
-        };
-        let mut fields = json!({"message": message, "type": kind, "param": null, "code": status.as_u16()});
-        let body = match engine.dialect {
-            Dialect::Vllm => json!({"error": fields}),
-            Dialect::Sglang => {
-                fields["object"] = json!("error");
-                fields
-            }
-        };
-        Self { status, body }
-    }
-
-    pub(super) fn bad(engine: &DialectEngine, message: String) -> Self {
-        Self::new(engine, StatusCode::BAD_REQUEST, message)
-    }
-
-    pub(super) fn failed(engine: &DialectEngine, message: String) -> Self {
-        Self::new(engine, StatusCode::INTERNAL_SERVER_ERROR, message)
-    }
-
-    pub(super) fn respond(self) -> Response<Reply> {
-        let mut response = json(&self.body);
-        *response.status_mut() = self.status;
-        response
-    }
+pub(super) fn error(error: ErrorResponse) -> Response<Reply> {
+    let mut response = json(&error.body);
+    *response.status_mut() = error.status;
+    response
 }

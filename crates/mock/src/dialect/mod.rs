@@ -6,13 +6,18 @@ mod body;
 mod bootstrap;
 mod bounded_map;
 mod clock;
+mod config;
 mod counters;
+mod engine;
+mod error;
 mod events;
 mod handoffs;
 mod http;
+mod kv_server;
 mod offers;
 mod prompts;
 mod request;
+mod route_cache;
 mod routes;
 mod sessions;
 mod sglang;
@@ -21,42 +26,19 @@ mod stream;
 mod vllm;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use crate::config::MockConfig;
 use crate::faults::Faults;
 use crate::vocabulary::MockVocabulary;
-use bootstrap::RouteCache;
+pub use config::{Dialect, DialectConfig, DialectRole};
 use counters::DialectCounters;
+use engine::DialectEngine;
 use handoffs::PendingHandOffs;
+use route_cache::RouteCache;
 use side_channel::RemoteEngines;
-
-/// The project whose HTTP protocol is imitated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    Vllm,
-    Sglang,
-}
-
-/// The leg of a request that an engine serves. Without a role vLLM's serves both legs, SGLang's serves whole requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DialectRole {
-    Prefill,
-    Decode,
-}
-
-pub struct DialectConfig {
-    pub dialect: Dialect,
-    pub role: Option<DialectRole>,
-    /// The model name in requests.
-    pub model: String,
-    pub mock: MockConfig,
-    /// Port of a prefill engine's bootstrap server in SGLang's dialect; 0 takes a free one.
-    pub bootstrap_port: u16,
-}
 
 /// An engine of another project, listening.
 pub struct DialectServer {
@@ -64,44 +46,6 @@ pub struct DialectServer {
     side_channel: TcpListener,
     bootstrap: Option<TcpListener>,
     engine: Arc<DialectEngine>,
-}
-
-/// State shared by all requests.
-pub(crate) struct DialectEngine {
-    dialect: Dialect,
-    role: Option<DialectRole>,
-    model: String,
-    config: MockConfig,
-    vocabulary: Arc<MockVocabulary>,
-    faults: Faults,
-    counters: DialectCounters,
-    /// Changes with every start, as in vLLM.
-    id: String,
-    /// Where other mocks fetch KV from this one.
-    side_channel: SocketAddr,
-    handoffs: PendingHandOffs,
-    remote_engines: RemoteEngines,
-    routes: RouteCache,
-}
-
-impl DialectRole {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-        }
-    }
-}
-
-impl DialectEngine {
-    /// The address at which other mocks fetch KV.
-    fn side_channel_address(&self) -> SocketAddr {
-        let mut address = self.side_channel;
-        if address.ip().is_unspecified() {
-            address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        }
-        address
-    }
 }
 
 impl DialectServer {
@@ -151,7 +95,7 @@ impl DialectServer {
         };
         tokio::join!(
             http::serve(listener, Arc::clone(&engine), routes::answer),
-            side_channel::serve(side_channel, Arc::clone(&engine)),
+            kv_server::serve(side_channel, Arc::clone(&engine)),
             bootstrapping,
         );
     }

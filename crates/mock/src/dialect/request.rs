@@ -3,9 +3,9 @@
 use baton_core::TokenId;
 use hyper::StatusCode;
 
-use super::DialectEngine;
 use super::body::{Body, KvTransferParams};
-use super::http::ErrorResponse;
+use super::engine::DialectEngine;
+use super::error::ErrorResponse;
 use super::prompts::{PromptValue, Prompts};
 use crate::history::{History, mix};
 

@@ -7,7 +7,8 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
-use super::http::{self, ErrorResponse, Reply};
+use super::error::ErrorResponse;
+use super::http::{self, Reply};
 use super::request::{DialectRequest, RequestKind};
 use super::{Dialect, DialectEngine, sglang, vllm};
 
@@ -30,7 +31,7 @@ pub(super) async fn answer(engine: Arc<DialectEngine>, request: Request<Incoming
     };
     answered.await.unwrap_or_else(|error: ErrorResponse| {
         engine.counters.refused(error.status);
-        error.respond()
+        http::error(error)
     })
 }
 
@@ -71,5 +72,5 @@ fn about(engine: &DialectEngine, path: &str) -> Response<Reply> {
 }
 
 fn unknown(engine: &DialectEngine, what: &str) -> Response<Reply> {
-    ErrorResponse::new(engine, StatusCode::NOT_FOUND, format!("there is nothing at {what}")).respond()
+    http::error(ErrorResponse::new(engine, StatusCode::NOT_FOUND, format!("there is nothing at {what}")))
 }

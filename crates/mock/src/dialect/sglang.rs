@@ -8,12 +8,15 @@ use hyper::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::clock::wait;
-use super::counters::{RunningGuard, count};
+use super::config::DialectRole;
+use super::counters::count;
+use super::engine::DialectEngine;
+use super::engine::RunningGuard;
+use super::error::ErrorResponse;
 use super::handoffs::KvError;
-use super::http::{self, ErrorResponse, Reply};
+use super::http::{self, Reply};
 use super::request::{BootstrapRoom, DialectRequest};
 use super::stream::ResponseStream;
-use super::{DialectEngine, DialectRole};
 use crate::history::History;
 
 const DEFAULT_BOOTSTRAP_PORT: u16 = 8998;

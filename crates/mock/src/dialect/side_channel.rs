@@ -12,81 +12,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::bounded_map::lock;
-use super::counters::count;
 use super::handoffs::KvError;
-use super::{Dialect, DialectEngine};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// Fetches or answers that may wait to be written.
-const QUEUED: usize = 1024;
+pub(super) const QUEUED: usize = 1024;
 
-type Fetched = Result<u32, KvError>;
+pub(super) type Fetched = Result<u32, KvError>;
 
-/// Serves fetches on a prefill engine.
-pub(super) async fn serve(listener: TcpListener, engine: Arc<DialectEngine>) {
-    loop {
-        match listener.accept().await {
-            Ok((socket, _)) => drop(tokio::spawn(serve_one(socket, Arc::clone(&engine)))),
-            Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
-        }
-    }
-}
-
-async fn serve_one(socket: TcpStream, engine: Arc<DialectEngine>) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    let (input, mut output) = socket.into_split();
-    let (answers, mut queue) = mpsc::channel::<Vec<u8>>(QUEUED);
-    tokio::spawn(async move {
-        while let Some(answer) = queue.recv().await {
-            if output.write_all(&answer).await.is_err() {
-                return;
-            }
-        }
-    });
-    let mut input = BufReader::new(input);
-    loop {
-        let (tag, prompt, name) = read_fetch(&mut input).await?;
-        let fetched: futures_util::future::BoxFuture<'static, Fetched> = match engine.dialect {
-            Dialect::Vllm => Box::pin(std::future::ready(engine.handoffs.offers.take(&name, prompt))),
-            Dialect::Sglang => match name.parse() {
-                Ok(room) => Box::pin(engine.handoffs.sessions.join(room, prompt)),
-                Err(_) => Box::pin(std::future::ready(Err(KvError::Unknown))),
-            },
-        };
-        let (answers, engine) = (answers.clone(), Arc::clone(&engine));
-        tokio::spawn(async move {
-            let fetched = fetched.await;
-            count_outcome(&engine, fetched);
-            // The connection may have ended.
-            let _ = answers.send(answer(tag, fetched)).await;
-        });
-    }
-}
-
-fn count_outcome(engine: &DialectEngine, fetched: Fetched) {
-    let counters = &engine.counters;
-    match fetched {
-        Ok(_) => count(&counters.kv_taken),
-        Err(KvError::Used) => count(&counters.kv_reused),
-        Err(KvError::Expired | KvError::PeerTimeout) => count(&counters.kv_expired),
-        Err(KvError::OtherPrompt) => count(&counters.kv_mismatched),
-        Err(KvError::Unknown | KvError::Gone) => count(&counters.kv_unknown),
-    }
-}
-
-async fn read_fetch(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, u64, String)> {
+pub(super) async fn read_fetch(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, u64, String)> {
     let (tag, prompt) = (input.read_u64().await?, input.read_u64().await?);
     let mut name = vec![0; input.read_u8().await?.into()];
     input.read_exact(&mut name).await?;
     Ok((tag, prompt, String::from_utf8_lossy(&name).into_owned()))
 }
 
-fn answer(tag: u64, fetched: Fetched) -> Vec<u8> {
+pub(super) fn write_answer(tag: u64, fetched: Fetched) -> Vec<u8> {
     let mut bytes = tag.to_be_bytes().to_vec();
     let tokens = fetched.map_or(0, |tokens| tokens.saturating_add(1));
     bytes.extend_from_slice(&tokens.to_be_bytes());

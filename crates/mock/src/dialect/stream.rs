@@ -9,11 +9,12 @@ use hyper::body::Bytes;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep};
 
-use super::DialectEngine;
 use super::clock::TokenClock;
-use super::counters::{RunningGuard, count};
+use super::counters::count;
+use super::engine::DialectEngine;
+use super::engine::RunningGuard;
+use super::error::ErrorResponse;
 use super::events::{EventWriter, TokenUsage};
-use super::http::ErrorResponse;
 use super::request::DialectRequest;
 use crate::history::History;
 use crate::vocabulary::Generated;

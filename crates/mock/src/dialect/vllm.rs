@@ -10,11 +10,14 @@ use tokio::time::Instant;
 
 use super::body::KvTransferParams;
 use super::clock::wait;
-use super::counters::{RunningGuard, count};
-use super::http::{self, ErrorResponse, Reply};
+use super::config::DialectRole;
+use super::counters::count;
+use super::engine::DialectEngine;
+use super::engine::RunningGuard;
+use super::error::ErrorResponse;
+use super::http::{self, Reply};
 use super::request::DialectRequest;
 use super::stream::ResponseStream;
-use super::{DialectEngine, DialectRole};
 use crate::history::History;
 
 const BLOCK_TOKENS: usize = 16;
