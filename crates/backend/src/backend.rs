@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{Numerics, ServeError, ShardCounters, TokenId, TokenLogprobs};
+use baton_core::{AdapterId, Numerics, ServeError, ShardCounters, TokenId, TokenLogprobs};
 use baton_fabric::{KvPool, LayerCounter};
 use thiserror::Error;
 
@@ -46,6 +46,8 @@ pub struct BackendSpec {
     pub steps_in_flight: usize,
     /// Numbers of decoding sequences that run best, ascending; empty when any number does.
     pub batch_buckets: Vec<usize>,
+    /// Adapters that segments may name. Requests for others are refused.
+    pub adapters: Vec<AdapterId>,
     pub threads: usize,
 }
 

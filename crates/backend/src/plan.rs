@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use baton_core::{Choice, PageId, SamplingParams, TokenId};
+use baton_core::{AdapterId, Choice, PageId, SamplingParams, TokenId};
 
 /// Sampler state of one sequence inside the backend: it outlives preemption, since it needs no pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +58,8 @@ pub struct Segment {
     /// Into [`StepPlan::tokens`]; never empty.
     pub tokens: Range<usize>,
     pub first_position: usize,
+    /// The same in every segment of a sequence; one of [`BackendSpec::adapters`](crate::BackendSpec::adapters).
+    pub adapter: Option<AdapterId>,
     pub output: SegmentOutput,
 }
 
@@ -68,7 +70,7 @@ pub enum InputToken {
     LastSampled,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentOutput {
     /// Sample one token from the last position.
     pub sample: bool,

@@ -49,6 +49,10 @@ id! {
     ReservationId(u64)
 }
 id! {
+    /// What is computed on top of the model's own weights, such as a LoRA. Means the same on all engines of a deployment.
+    AdapterId(u64)
+}
+id! {
     /// A page of a KV pool.
     PageId(u32)
 }

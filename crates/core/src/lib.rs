@@ -18,7 +18,7 @@ pub use event::{
     TokenLogprobs,
 };
 pub use gguf_vocabulary::{GgufVocabulary, TokenType, VocabularyKind};
-pub use ids::{Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
+pub use ids::{AdapterId, Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use numerics::{Guarantee, Numerics};
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, Choice, RequestId, TokenId};
+use crate::{AdapterId, Attempt, Choice, RequestId, TokenId};
 
 /// One request for `choices` continuations of one prompt. Everything a client may leave out has been filled in by whoever
 /// made it, so that two engines that receive it do the same.
@@ -25,6 +25,8 @@ pub struct GenerateRequest {
     pub logprobs: Option<u32>,
     /// Report the same for each prompt token but the first. Such a request takes nothing from the prefix cache.
     pub prompt_logprobs: Option<u32>,
+    /// KV and tokens are those of the model with this adapter; `None` for the model alone.
+    pub adapter: Option<AdapterId>,
 }
 
 impl GenerateRequest {

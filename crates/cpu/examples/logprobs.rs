@@ -100,6 +100,7 @@ fn write_logprobs(
                 slot,
                 tokens: 0..step.len(),
                 first_position,
+                adapter: None,
                 output: SegmentOutput { sample, prompt_logprobs },
             }],
             tokens: step.iter().map(|token| InputToken::Known(*token)).collect(),

@@ -114,6 +114,7 @@ impl CpuBackend {
                 max_slots: options.max_slots,
                 steps_in_flight: 1,
                 batch_buckets: Vec::new(),
+                adapters: Vec::new(),
                 threads,
             },
             isa,

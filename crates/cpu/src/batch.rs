@@ -85,6 +85,9 @@ impl Batch {
         if segment.output.sample && std::mem::replace(&mut self.samples[segment.slot.0 as usize], true) {
             return broken(format!("slot {} samples twice", segment.slot.0));
         }
+        if let Some(adapter) = segment.adapter {
+            return broken(format!("adapter {adapter}, of none"));
+        }
         let first_row = self.rows.len();
         let tokens = match plan.tokens.get(segment.tokens.clone()) {
             Some(tokens) if segment.tokens.start == first_row && !tokens.is_empty() => tokens,

@@ -50,7 +50,8 @@ fn add_segment(plan: &mut StepPlan, sequence: usize, first_position: usize, toke
         slot,
         tokens: first_token..plan.tokens.len(),
         first_position,
-        output: SegmentOutput { sample: true, prompt_logprobs: None },
+        adapter: None,
+        output: SegmentOutput { sample: true, ..SegmentOutput::default() },
     });
 }
 

@@ -140,6 +140,7 @@ fn requests() -> Vec<GenerateRequest> {
                 limits: Limits { max_tokens: OUTPUT_TOKENS, min_tokens: 0, stop_tokens: Vec::new() },
                 logprobs: (id % 3 == 0).then_some(2),
                 prompt_logprobs: (id == 6).then_some(1),
+                adapter: None,
             }
         })
         .collect()

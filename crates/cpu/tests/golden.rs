@@ -125,6 +125,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
             slot,
             tokens: 0..tokens.len(),
             first_position: 0,
+            adapter: None,
             output: SegmentOutput { sample: true, prompt_logprobs: Some(vocab) },
         }],
         tokens: tokens.iter().map(|token| InputToken::Known(*token)).collect(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_core::{
-    EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
+    EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenRange,
 };
 use baton_fabric::{
     Chunk, Export, FabricCounters, FabricError, FabricOptions, KvPool, KvTarget, Landed, LayerCounter, PortKey,
@@ -15,7 +15,7 @@ use baton_fabric::{
 use baton_protocol::Secret;
 use serde::{Deserialize, Serialize};
 
-use crate::handoff::{Computed, ExportId, Exported, HandOff, PageOffer};
+use crate::handoff::{Computed, ExportId, Exported, HandOff, HandedPrompt, PageOffer};
 use crate::inbox::{Inbox, Message};
 
 const TOO_MANY_RETRY_MS: u32 = 1000;
@@ -53,7 +53,7 @@ pub(crate) struct FabricHandOff {
 #[derive(Serialize, Deserialize)]
 struct Target {
     kv: KvTarget,
-    /// Of `prompt[..end]`: KV of other tokens must not end up in these pages, whatever a router mixes up.
+    /// Of `prompt[..end]` and its adapter: other KV must not end up in these pages, whatever a router mixes up.
     prompt: u64,
 }
 
@@ -102,11 +102,11 @@ impl HandOff for FabricHandOff {
     fn expect(
         &mut self,
         id: ReservationId,
-        prompt: &[TokenId],
+        prompt: HandedPrompt<'_>,
         begin: usize,
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError> {
-        let expected = self.receiver.expect(id.0, begin as u32, prompt.len() as u32, pages.to_vec());
+        let expected = self.receiver.expect(id.0, begin as u32, prompt.tokens.len() as u32, pages.to_vec());
         let mut kv = expected.map_err(to_serve_error)?;
         kv.address = self.advertised.unwrap_or(kv.address);
         self.expected.insert(id, kv.clone());
@@ -123,17 +123,23 @@ impl HandOff for FabricHandOff {
         at.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.started))
     }
 
-    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+    fn begin_export(
+        &mut self,
+        id: ExportId,
+        prompt: HandedPrompt<'_>,
+        target: &[u8],
+    ) -> Result<TokenRange, ServeError> {
         let target: Target = postcard::from_bytes(target)
             .map_err(|error| ServeError::caller(format!("not a hand-off target: {error}")).about("kv_addr_info"))?;
         self.sender.check(&target.kv).map_err(to_serve_error)?;
         let (begin, end) = (target.kv.begin, target.kv.end);
         let range =
             TokenRange::new(begin, end).ok_or_else(|| ServeError::caller("a target that ends before it begins"))?;
-        match prompt.get(..end as usize).map(digest) {
+        let HandedPrompt { tokens, adapter } = prompt;
+        match tokens.get(..end as usize).map(|tokens| digest(HandedPrompt { tokens, adapter })) {
             Some(ours) if ours == target.prompt => {}
             ours => {
-                let ours = ours.map_or_else(|| format!("only {} tokens", prompt.len()), |ours| format!("{ours:016x}"));
+                let ours = ours.map_or_else(|| format!("only {} tokens", tokens.len()), |ours| format!("{ours:016x}"));
                 let theirs = target.prompt;
                 return Err(ServeError::conflict(format!(
                     "the receiver waits for another prompt: its first {end} tokens have hash {theirs:016x}, here {ours}"
@@ -202,9 +208,10 @@ impl HandOff for FabricHandOff {
     }
 }
 
-fn digest(prompt: &[TokenId]) -> u64 {
-    let bytes: Vec<u8> = prompt.iter().flat_map(|token| token.0.to_le_bytes()).collect();
-    checksum(&bytes)
+fn digest(prompt: HandedPrompt<'_>) -> u64 {
+    let tokens = prompt.tokens.iter().flat_map(|token| token.0.to_le_bytes());
+    let adapter = prompt.adapter.iter().flat_map(|adapter| adapter.0.to_le_bytes());
+    checksum(&tokens.chain(adapter).collect::<Vec<u8>>())
 }
 
 fn to_serve_error(error: FabricError) -> ServeError {

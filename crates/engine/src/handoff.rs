@@ -6,18 +6,27 @@
 
 use std::time::Duration;
 
-use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange};
+use baton_core::{
+    AdapterId, EngineCounters, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenId, TokenRange,
+};
 
 /// One hand-off to another engine. Never used twice in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(pub u64);
 
+/// What is handed over is the KV of these tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct HandedPrompt<'a> {
+    pub tokens: &'a [TokenId],
+    pub adapter: Option<AdapterId>,
+}
+
 pub trait HandOff: Send {
-    /// From now on whoever knows the returned target may fill `pages` with the KV of `prompt[begin..]`.
+    /// From now on whoever knows the returned target may fill `pages` with the KV of the prompt from `begin` on.
     fn expect(
         &mut self,
         id: ReservationId,
-        prompt: &[TokenId],
+        prompt: HandedPrompt<'_>,
         begin: usize,
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError>;
@@ -29,7 +38,8 @@ pub trait HandOff: Send {
     fn last_arrival(&mut self, id: ReservationId) -> Duration;
 
     /// Opens a hand-off of the KV of `prompt`. Returns the range that the receiver has room for.
-    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError>;
+    fn begin_export(&mut self, id: ExportId, prompt: HandedPrompt<'_>, target: &[u8])
+    -> Result<TokenRange, ServeError>;
 
     /// These pages are final, or become so layer by layer in a step. They are sent in the order of their offers.
     fn offer(&mut self, offer: PageOffer);
@@ -92,7 +102,7 @@ impl NoHandOff {
 }
 
 impl HandOff for NoHandOff {
-    fn expect(&mut self, _: ReservationId, _: &[TokenId], _: usize, _: &[PageId]) -> Result<Vec<u8>, ServeError> {
+    fn expect(&mut self, _: ReservationId, _: HandedPrompt<'_>, _: usize, _: &[PageId]) -> Result<Vec<u8>, ServeError> {
         Self::refuse()
     }
 
@@ -104,7 +114,7 @@ impl HandOff for NoHandOff {
         Duration::ZERO
     }
 
-    fn begin_export(&mut self, _: ExportId, _: &[TokenId], _: &[u8]) -> Result<TokenRange, ServeError> {
+    fn begin_export(&mut self, _: ExportId, _: HandedPrompt<'_>, _: &[u8]) -> Result<TokenRange, ServeError> {
         Self::refuse()
     }
 

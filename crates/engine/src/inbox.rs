@@ -131,6 +131,7 @@ mod tests {
             limits: Limits { max_tokens: 1, min_tokens: 0, stop_tokens: Vec::new() },
             logprobs: None,
             prompt_logprobs: None,
+            adapter: None,
         };
         Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None }, Instant::now())
     }

@@ -23,7 +23,7 @@ pub use config::EngineConfig;
 pub use error::EngineError;
 pub use fabric::Fabric;
 pub use handle::EngineHandle;
-pub use handoff::{Computed, ExportId, Exported, HandOff, NoHandOff, PageOffer};
+pub use handoff::{Computed, ExportId, Exported, HandOff, HandedPrompt, NoHandOff, PageOffer};
 pub use heartbeat::ProgressWatch;
 pub use local::LocalEngine;
 pub use outbox::Outbox;

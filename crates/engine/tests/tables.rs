@@ -165,6 +165,7 @@ impl World {
                     request: id(name),
                     attempt: Attempt(value(options, "attempt").map_or(0, |value| value.parse().unwrap())),
                     prompt: self.prompt(prompt).into(),
+                    adapter: None,
                     end: end.parse().unwrap(),
                     lease_ms: value(options, "lease").map(|ms| ms.parse().unwrap()),
                 };
@@ -176,6 +177,7 @@ impl World {
                     request: id(name),
                     attempt: Attempt(0),
                     prompt: self.prompt(prompt).into(),
+                    adapter: None,
                     range: TokenRange::new(begin.parse().unwrap(), end.parse().unwrap()).unwrap(),
                     target: room.as_bytes().to_vec(),
                 };

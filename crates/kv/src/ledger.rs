@@ -1,7 +1,7 @@
 //! The one place where pages change hands. Pool and prefix cache are two views of the same holders, so neither is touched
 //! without the other.
 
-use baton_core::{Guarantee, PageId, TokenId};
+use baton_core::{AdapterId, Guarantee, PageId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
@@ -9,7 +9,7 @@ use crate::pages_for;
 use crate::pool::PagePool;
 use crate::prefix::PrefixCache;
 use crate::reservation::{CannotReserve, Reservation};
-use crate::table::{PageTable, StepNumber};
+use crate::table::{Origin, PageTable, StepNumber};
 
 /// All pages of one engine.
 pub struct PageLedger {
@@ -71,12 +71,12 @@ impl PageLedger {
         self.evicted_total
     }
 
-    /// Shares the longest cached prefix of a sequence, the first `prompt_tokens` of which are its prompt, in whole pages.
-    /// The last token is never part of it: its logits are what the sequence needs.
-    pub fn match_prefix(&mut self, tokens: &[TokenId], prompt_tokens: usize) -> PageTable {
-        let mut table = PageTable::new(prompt_tokens);
+    /// Shares the longest cached prefix of a sequence in whole pages. The last token is never part of it: its logits are
+    /// what the sequence needs.
+    pub fn match_prefix(&mut self, tokens: &[TokenId], origin: Origin) -> PageTable {
+        let mut table = PageTable::new(origin);
         if let (Some(cache), [matchable @ .., _]) = (&mut self.cache, tokens) {
-            table.pages = cache.find(matchable, prompt_tokens);
+            table.pages = cache.find(matchable, origin);
         }
         for &page in &table.pages {
             self.hold(page);
@@ -85,14 +85,14 @@ impl PageLedger {
     }
 
     /// The pages of the longest cached prefix of `tokens`, shared with nobody: for those who only want to know.
-    pub fn cached_prefix(&self, tokens: &[TokenId]) -> Vec<PageId> {
-        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.path(tokens).collect())
+    pub fn cached_prefix(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> Vec<PageId> {
+        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.path(tokens, adapter).collect())
     }
 
     /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
     pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
         let pages = donor.pages.iter().take(pages).copied().collect();
-        let table = PageTable { pages, ..PageTable::new(donor.prompt_tokens) };
+        let table = PageTable { pages, ..PageTable::new(donor.origin) };
         for &page in &table.pages {
             self.hold(page);
         }
@@ -117,9 +117,16 @@ impl PageLedger {
     /// Sets pages aside for positions `[0, end)` of a prompt: the cached prefix is shared, the rest is new. At most half of
     /// all pages can be reserved, else engines that wait for each other's KV could fill each other up for good;
     /// `headroom` pages stay available.
-    pub fn reserve(&mut self, prompt: &[TokenId], end: usize, headroom: usize) -> Result<Reservation, CannotReserve> {
+    pub fn reserve(
+        &mut self,
+        prompt: &[TokenId],
+        adapter: Option<AdapterId>,
+        end: usize,
+        headroom: usize,
+    ) -> Result<Reservation, CannotReserve> {
+        let origin = Origin { prompt_tokens: prompt.len(), adapter };
         // One token more than is wanted, since the last is never matched; the sequence's own last is not matched either.
-        let mut table = self.match_prefix(&prompt[..prompt.len().min(end + 1)], prompt.len());
+        let mut table = self.match_prefix(&prompt[..prompt.len().min(end + 1)], origin);
         let shared = table.pages.len();
         match self.reserve_rest(&mut table, end, headroom) {
             Ok(()) => {
@@ -168,9 +175,9 @@ impl PageLedger {
     }
 
     /// Whatever is cached of `tokens` from page `from` on, and below it, will not be matched again.
-    pub fn forget(&mut self, tokens: &[TokenId], from: usize) -> usize {
+    pub fn forget(&mut self, tokens: &[TokenId], adapter: Option<AdapterId>, from: usize) -> usize {
         let Some(cache) = &mut self.cache else { return 0 };
-        let doubted = cache.path(tokens).nth(from);
+        let doubted = cache.path(tokens, adapter).nth(from);
         doubted.map_or(0, |page| cache.forget(page, &mut self.pool))
     }
 

@@ -24,7 +24,7 @@ mod table;
 pub use audit::Discrepancy;
 pub use ledger::{OutOfPages, PageLedger};
 pub use reservation::{CannotReserve, Reservation};
-pub use table::{PageTable, StepNumber};
+pub use table::{Origin, PageTable, StepNumber};
 
 use baton_core::PAGE_TOKENS;
 

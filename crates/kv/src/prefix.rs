@@ -1,15 +1,15 @@
-//! The prefix cache: a radix tree whose edges are whole pages of tokens. A path from the root spells a token sequence, its
-//! nodes name the pages that hold the KV of it.
+//! The prefix cache: a radix tree per adapter, whose edges are whole pages of tokens. A path from the root spells a token
+//! sequence, its nodes name the pages that hold the KV of it.
 //!
 //! Only leaves that no sequence uses can be evicted, least recently used first; evicting one may make its parent a leaf.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
+use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
 
 use crate::audit::Discrepancy;
 use crate::pool::PagePool;
-use crate::table::PageTable;
+use crate::table::{Origin, PageTable};
 
 type PageKey = [TokenId; PAGE_TOKENS];
 
@@ -17,8 +17,8 @@ pub(crate) struct PrefixCache {
     guarantee: Guarantee,
     /// By page: a page is cached at most once, so its id names its node.
     nodes: Vec<Node>,
-    /// Ascending by key, like every list of children.
-    roots: Vec<PageId>,
+    /// First pages by adapter: ascending by key, like every list of children, and never empty.
+    roots: BTreeMap<Option<AdapterId>, Vec<PageId>>,
     /// Leaves held by the cache alone, by last use.
     evictable: BTreeSet<(u64, PageId)>,
     cached: usize,
@@ -30,10 +30,17 @@ pub(crate) struct PrefixCache {
 #[derive(Clone)]
 struct Node {
     key: PageKey,
-    parent: Option<PageId>,
+    parent: Parent,
     children: Vec<PageId>,
     last_use: u64,
     state: NodeState,
+}
+
+/// What stands before a page.
+#[derive(Clone, Copy)]
+enum Parent {
+    Root(Option<AdapterId>),
+    Page(PageId),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,7 +57,7 @@ impl PrefixCache {
     pub(crate) fn new(pages_total: usize, guarantee: Guarantee) -> Self {
         let absent = Node {
             key: [TokenId(0); PAGE_TOKENS],
-            parent: None,
+            parent: Parent::Root(None),
             children: Vec::new(),
             last_use: 0,
             state: NodeState::Absent,
@@ -58,7 +65,7 @@ impl PrefixCache {
         Self {
             guarantee,
             nodes: vec![absent; pages_total],
-            roots: Vec::new(),
+            roots: BTreeMap::new(),
             evictable: BTreeSet::new(),
             cached: 0,
             idle: 0,
@@ -77,26 +84,27 @@ impl PrefixCache {
     }
 
     /// The pages of the longest cached prefix of `tokens`.
-    pub(crate) fn path(&self, tokens: &[TokenId]) -> impl Iterator<Item = PageId> {
-        tokens.chunks_exact(PAGE_TOKENS).scan(None, |parent, key| {
+    pub(crate) fn path(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> impl Iterator<Item = PageId> {
+        tokens.chunks_exact(PAGE_TOKENS).scan(Parent::Root(adapter), |parent, key| {
             let at = self.position(*parent, key).ok()?;
-            *parent = Some(self.children(*parent)[at]);
-            *parent
+            let page = self.children(*parent)[at];
+            *parent = Parent::Page(page);
+            Some(page)
         })
     }
 
     /// Of a sequence's tokens those whose KV can be another sequence's too.
-    fn sharable<'a>(&self, tokens: &'a [TokenId], prompt_tokens: usize) -> &'a [TokenId] {
+    fn sharable<'a>(&self, tokens: &'a [TokenId], origin: Origin) -> &'a [TokenId] {
         match self.guarantee {
             Guarantee::ByToken => tokens,
-            Guarantee::ByOrigin => &tokens[..tokens.len().min(prompt_tokens)],
+            Guarantee::ByOrigin => &tokens[..tokens.len().min(origin.prompt_tokens)],
         }
     }
 
     /// What a sequence can share of the longest cached prefix of its tokens. Marks it as used now.
-    pub(crate) fn find(&mut self, tokens: &[TokenId], prompt_tokens: usize) -> Vec<PageId> {
+    pub(crate) fn find(&mut self, tokens: &[TokenId], origin: Origin) -> Vec<PageId> {
         self.clock += 1;
-        let pages: Vec<_> = self.path(self.sharable(tokens, prompt_tokens)).collect();
+        let pages: Vec<_> = self.path(self.sharable(tokens, origin), origin.adapter).collect();
         for &page in &pages {
             self.touch(page);
         }
@@ -107,8 +115,8 @@ impl PrefixCache {
     /// already stays as it is: the other copy remains with its sequence and is freed with it.
     pub(crate) fn insert(&mut self, tokens: &[TokenId], table: &PageTable, pool: &mut PagePool) {
         self.clock += 1;
-        let mut parent = None;
-        let tokens = self.sharable(tokens, table.prompt_tokens);
+        let mut parent = Parent::Root(table.origin.adapter);
+        let tokens = self.sharable(tokens, table.origin);
         for (key, &page) in tokens.chunks_exact(PAGE_TOKENS).zip(&table.pages) {
             let node = match self.position(parent, key) {
                 Ok(at) => self.children(parent)[at],
@@ -119,7 +127,7 @@ impl PrefixCache {
                 }
             };
             self.touch(node);
-            parent = Some(node);
+            parent = Parent::Page(node);
         }
     }
 
@@ -178,10 +186,10 @@ impl PrefixCache {
         }
     }
 
-    fn attach(&mut self, parent: Option<PageId>, at: usize, key: &[TokenId], page: PageId) {
+    fn attach(&mut self, parent: Parent, at: usize, key: &[TokenId], page: PageId) {
         debug_assert!(!self.contains(page), "page {page} is cached under another prefix");
         self.children_mut(parent).insert(at, page);
-        if let Some(parent) = parent {
+        if let Parent::Page(parent) = parent {
             self.evictable.remove(&(self.nodes[parent.index()].last_use, parent));
         }
         let node = &mut self.nodes[page.index()];
@@ -195,35 +203,41 @@ impl PrefixCache {
         let node = &mut self.nodes[leaf.index()];
         self.idle -= usize::from(node.state == NodeState::Idle);
         node.state = NodeState::Absent;
-        let (parent, key) = (node.parent.take(), node.key);
+        let (parent, key) = (node.parent, node.key);
         if let Ok(at) = self.position(parent, &key) {
             self.children_mut(parent).remove(at);
         }
         self.cached -= 1;
-        if let Some(parent) = parent {
-            let node = &self.nodes[parent.index()];
-            if node.children.is_empty() && node.state == NodeState::Idle {
-                self.evictable.insert((node.last_use, parent));
+        if !self.children(parent).is_empty() {
+            return;
+        }
+        match parent {
+            Parent::Root(adapter) => drop(self.roots.remove(&adapter)),
+            Parent::Page(page) => {
+                let node = &self.nodes[page.index()];
+                if node.state == NodeState::Idle {
+                    self.evictable.insert((node.last_use, page));
+                }
             }
         }
     }
 
-    fn children(&self, parent: Option<PageId>) -> &[PageId] {
+    fn children(&self, parent: Parent) -> &[PageId] {
         match parent {
-            Some(page) => &self.nodes[page.index()].children,
-            None => &self.roots,
+            Parent::Page(page) => &self.nodes[page.index()].children,
+            Parent::Root(adapter) => self.roots.get(&adapter).map_or(&[], Vec::as_slice),
         }
     }
 
-    fn children_mut(&mut self, parent: Option<PageId>) -> &mut Vec<PageId> {
+    fn children_mut(&mut self, parent: Parent) -> &mut Vec<PageId> {
         match parent {
-            Some(page) => &mut self.nodes[page.index()].children,
-            None => &mut self.roots,
+            Parent::Page(page) => &mut self.nodes[page.index()].children,
+            Parent::Root(adapter) => self.roots.entry(adapter).or_default(),
         }
     }
 
     /// Where the child with this key is, or would be.
-    fn position(&self, parent: Option<PageId>, key: &[TokenId]) -> Result<usize, usize> {
+    fn position(&self, parent: Parent, key: &[TokenId]) -> Result<usize, usize> {
         self.children(parent).binary_search_by(|child| self.nodes[child.index()].key.as_slice().cmp(key))
     }
 

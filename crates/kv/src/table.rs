@@ -1,10 +1,18 @@
 //! The pages of one sequence, in the order of its positions.
 
-use baton_core::PageId;
+use baton_core::{AdapterId, PageId};
 
 /// Numbers the steps of an engine from 1 on. They are submitted in this order, and end in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepNumber(pub u64);
+
+/// What the KV of a sequence is a function of, besides its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// So many tokens of the sequence are its prompt.
+    pub prompt_tokens: usize,
+    pub adapter: Option<AdapterId>,
+}
 
 /// Holds its pages until it is given to [`PageLedger::release`](crate::PageLedger::release). It cannot give them back by
 /// itself, so dropping a table that has pages is a leak: debug builds stop there, an audit finds it everywhere.
@@ -17,15 +25,14 @@ pub struct StepNumber(pub u64);
 #[must_use = "pages are given back with PageLedger::release"]
 pub struct PageTable {
     pub(crate) pages: Vec<PageId>,
-    /// So many tokens of the sequence are its prompt.
-    pub(crate) prompt_tokens: usize,
+    pub(crate) origin: Origin,
     /// The last step that reads or writes the pages.
     pub(crate) last_step: StepNumber,
 }
 
 impl PageTable {
-    pub fn new(prompt_tokens: usize) -> Self {
-        Self { pages: Vec::new(), prompt_tokens, last_step: StepNumber::default() }
+    pub fn new(origin: Origin) -> Self {
+        Self { pages: Vec::new(), origin, last_step: StepNumber::default() }
     }
 
     pub fn pages(&self) -> &[PageId] {

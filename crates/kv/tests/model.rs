@@ -1,8 +1,8 @@
 //! Random commands against the ledger and against a reference that keeps plain lists and scans them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
-use baton_kv::{PageLedger, PageTable};
+use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
+use baton_kv::{Origin, PageLedger, PageTable};
 
 const SEEDS: u64 = 40;
 const COMMANDS: u64 = 600;
@@ -19,6 +19,7 @@ fn the_ledger_does_what_a_plain_list_would() {
 /// What is cached: the tokens up to the page's end, the page, and when it was last used.
 #[derive(Debug)]
 struct Entry {
+    adapter: Option<AdapterId>,
     tokens: Vec<TokenId>,
     page: PageId,
     last_use: u64,
@@ -31,6 +32,7 @@ struct Reference {
 }
 
 struct Running {
+    adapter: Option<AdapterId>,
     tokens: Vec<TokenId>,
     table: PageTable,
 }
@@ -46,9 +48,10 @@ fn run(seed: u64) -> u64 {
         let at = random.below(running.len().max(1) as u64) as usize;
         match random.below(11) {
             0..4 => {
-                let tokens = random.tokens();
-                let mut table = ledger.match_prefix(&tokens, tokens.len());
-                assert_eq!(table.pages(), reference.find(&tokens), "seed {seed}, command {command}");
+                let (tokens, adapter) = (random.tokens(), random.adapter());
+                let origin = Origin { prompt_tokens: tokens.len(), adapter };
+                let mut table = ledger.match_prefix(&tokens, origin);
+                assert_eq!(table.pages(), reference.find(&tokens, adapter), "seed {seed}, command {command}");
                 let wanted = tokens.len().div_ceil(PAGE_TOKENS) - table.pages().len();
                 let used = [used_pages(&running), table.pages().to_vec()].concat();
                 let hopeful = wanted <= ledger.pages_available();
@@ -58,7 +61,7 @@ fn run(seed: u64) -> u64 {
                         for _ in 0..short {
                             assert!(reference.evict(&used), "seed {seed}, command {command}");
                         }
-                        running.push(Running { tokens, table });
+                        running.push(Running { adapter, tokens, table });
                     }
                     Err(_) => {
                         ledger.release(table);
@@ -74,10 +77,10 @@ fn run(seed: u64) -> u64 {
                 reference.insert(sequence);
             }
             7 => {
-                let (tokens, from) = (random.tokens(), random.below(4) as usize);
+                let (tokens, adapter, from) = (random.tokens(), random.adapter(), random.below(4) as usize);
                 assert_eq!(
-                    ledger.forget(&tokens, from),
-                    reference.forget(&tokens, from),
+                    ledger.forget(&tokens, adapter, from),
+                    reference.forget(&tokens, adapter, from),
                     "seed {seed}, command {command}"
                 );
             }
@@ -90,7 +93,7 @@ fn run(seed: u64) -> u64 {
         }
         ledger.audit(running.iter().map(|sequence| &sequence.table), []).unwrap();
         for entry in &reference.entries {
-            let path = ledger.cached_prefix(&entry.tokens);
+            let path = ledger.cached_prefix(&entry.tokens, entry.adapter);
             assert_eq!(path.last(), Some(&entry.page), "seed {seed}, command {command}");
         }
         let used = used_pages(&running);
@@ -109,15 +112,15 @@ fn used_pages(running: &[Running]) -> Vec<PageId> {
 }
 
 impl Reference {
-    fn position(&self, tokens: &[TokenId]) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.tokens == tokens)
+    fn position(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.tokens == tokens && entry.adapter == adapter)
     }
 
-    fn find(&mut self, tokens: &[TokenId]) -> Vec<PageId> {
+    fn find(&mut self, tokens: &[TokenId], adapter: Option<AdapterId>) -> Vec<PageId> {
         self.clock += 1;
         let mut pages = Vec::new();
         for end in (PAGE_TOKENS..tokens.len()).step_by(PAGE_TOKENS) {
-            let Some(at) = self.position(&tokens[..end]) else { break };
+            let Some(at) = self.position(&tokens[..end], adapter) else { break };
             self.entries[at].last_use = self.clock;
             pages.push(self.entries[at].page);
         }
@@ -128,9 +131,10 @@ impl Reference {
         self.clock += 1;
         for (at, &page) in sequence.table.pages().iter().enumerate().take(sequence.tokens.len() / PAGE_TOKENS) {
             let tokens = &sequence.tokens[..(at + 1) * PAGE_TOKENS];
-            match self.position(tokens) {
-                Some(at) => self.entries[at].last_use = self.clock,
-                None => self.entries.push(Entry { tokens: tokens.to_vec(), page, last_use: self.clock }),
+            let (adapter, last_use) = (sequence.adapter, self.clock);
+            match self.position(tokens, adapter) {
+                Some(at) => self.entries[at].last_use = last_use,
+                None => self.entries.push(Entry { adapter, tokens: tokens.to_vec(), page, last_use }),
             }
         }
     }
@@ -138,7 +142,12 @@ impl Reference {
     /// Drops the least recently used entry that no sequence uses and no entry continues.
     fn evict(&mut self, used: &[PageId]) -> bool {
         let is_leaf = |entry: &Entry| {
-            !self.entries.iter().any(|e| e.tokens.len() > entry.tokens.len() && e.tokens.starts_with(&entry.tokens))
+            let continues = |other: &Entry| {
+                other.adapter == entry.adapter
+                    && other.tokens.len() > entry.tokens.len()
+                    && other.tokens.starts_with(&entry.tokens)
+            };
+            !self.entries.iter().any(continues)
         };
         let evictable =
             self.entries.iter().enumerate().filter(|(_, entry)| is_leaf(entry) && !used.contains(&entry.page));
@@ -148,16 +157,16 @@ impl Reference {
     }
 
     /// Drops the entry that ends `from` pages into `tokens` and one page more, and all that continue it.
-    fn forget(&mut self, tokens: &[TokenId], from: usize) -> usize {
+    fn forget(&mut self, tokens: &[TokenId], adapter: Option<AdapterId>, from: usize) -> usize {
         let Some(prefix) = tokens.get(..(from + 1) * PAGE_TOKENS) else { return 0 };
         let before = self.entries.len();
-        self.entries.retain(|entry| !entry.tokens.starts_with(prefix));
+        self.entries.retain(|entry| entry.adapter != adapter || !entry.tokens.starts_with(prefix));
         before - self.entries.len()
     }
 
     /// An attempt to grow that failed on pages pinned from below has evicted what it could.
     fn forget_missing(&mut self, ledger: &PageLedger) {
-        self.entries.retain(|entry| ledger.cached_prefix(&entry.tokens).last() == Some(&entry.page));
+        self.entries.retain(|entry| ledger.cached_prefix(&entry.tokens, entry.adapter).last() == Some(&entry.page));
     }
 }
 
@@ -171,6 +180,10 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound
+    }
+
+    fn adapter(&mut self) -> Option<AdapterId> {
+        (self.below(3) == 0).then_some(AdapterId(0))
     }
 
     /// Up to six pages over an alphabet of two, so that prefixes meet and part.

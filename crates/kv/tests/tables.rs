@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use baton_core::{Guarantee, PAGE_TOKENS, PageId, TokenId};
-use baton_kv::{PageLedger, PageTable, Reservation};
+use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
+use baton_kv::{Origin, PageLedger, PageTable, Reservation};
 
 #[test]
 fn sharing() {
@@ -93,8 +93,10 @@ impl World {
                 answer.split(" | ").last().unwrap_or_default().to_owned()
             }
             ["evict", count] => self.ledger.evict(count.parse().unwrap()).to_string(),
-            ["forget", text, from] => self.ledger.forget(&tokens(text), from.parse().unwrap()).to_string(),
-            ["cached", text] => join(&self.ledger.cached_prefix(&tokens(text))),
+            ["forget", text, from] => {
+                self.ledger.forget(&tokens(text), adapter(text), from.parse().unwrap()).to_string()
+            }
+            ["cached", text] => join(&self.ledger.cached_prefix(&tokens(text), adapter(text))),
             ["state"] => format!("{} / {}", self.ledger.pages_free(), self.ledger.pages_cached()),
             ["reserved"] => self.ledger.pages_reserved().to_string(),
             _ => panic!("not a command: {line}"),
@@ -102,8 +104,8 @@ impl World {
     }
 
     fn reserve(&mut self, name: &str, text: &str, end: &str, headroom: &str) -> String {
-        let tokens = tokens(text);
-        match self.ledger.reserve(&tokens, end.parse().unwrap(), headroom.parse().unwrap()) {
+        let (tokens, adapter) = (tokens(text), adapter(text));
+        match self.ledger.reserve(&tokens, adapter, end.parse().unwrap(), headroom.parse().unwrap()) {
             Ok(reservation) => {
                 let shared = reservation.matched_tokens();
                 let answer = format!("{shared} matched, {} own", join(reservation.own_pages()));
@@ -115,8 +117,8 @@ impl World {
     }
 
     fn start(&mut self, name: &str, text: &str, prompt_tokens: usize) -> String {
-        let tokens = tokens(text);
-        let mut table = self.ledger.match_prefix(&tokens, prompt_tokens);
+        let (tokens, adapter) = (tokens(text), adapter(text));
+        let mut table = self.ledger.match_prefix(&tokens, Origin { prompt_tokens, adapter });
         let shared = join(table.pages());
         if let Err(error) = self.ledger.grow(&mut table, tokens.len()) {
             self.ledger.release(table);
@@ -128,7 +130,12 @@ impl World {
     }
 }
 
+fn adapter(text: &str) -> Option<AdapterId> {
+    text.split_once(':').map(|(adapter, _)| AdapterId(adapter.parse().unwrap()))
+}
+
 fn tokens(text: &str) -> Vec<TokenId> {
+    let text = text.split_once(':').map_or(text, |(_, tokens)| tokens);
     let (pages, tail) = text.split_once('+').unwrap_or((text, "0"));
     let whole = pages.bytes().flat_map(|letter| std::iter::repeat_n(TokenId(letter.into()), PAGE_TOKENS));
     whole.chain(std::iter::repeat_n(TokenId(0), tail.parse().unwrap())).collect()

@@ -27,6 +27,7 @@ async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
         limits: Limits { max_tokens: 1, min_tokens: 0, stop_tokens: vec![] },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     };
     let mut stream = engine.start_generate(request, None).await?;
     loop {

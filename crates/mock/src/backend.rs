@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use baton_backend::{Backend, BackendError, BackendSpec, StepOutput, StepPlan, Ticket};
-use baton_core::{Guarantee, Numerics, PAGE_TOKENS};
+use baton_core::{AdapterId, Guarantee, Numerics, PAGE_TOKENS};
 use baton_fabric::{KvPool, LayerCounter};
 
 use crate::config::MockConfig;
@@ -53,6 +53,7 @@ impl MockBackend {
             max_slots: size.max_slots,
             steps_in_flight: config.shape.steps_in_flight,
             batch_buckets: Vec::new(),
+            adapters: (1..=config.shape.adapters).map(AdapterId).collect(),
             threads: 1,
         };
         let device = Device::new(config.clone(), size, vocabulary, Arc::clone(&kv), layers_done.clone());

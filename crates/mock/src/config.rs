@@ -49,6 +49,8 @@ pub struct MockShape {
     pub layers: u32,
     /// Steps that may be planned while one runs, that one included.
     pub steps_in_flight: usize,
+    /// It has adapters 1 to this.
+    pub adapters: u64,
     pub kv_bytes_per_token: u32,
     /// `None`: the tokenizer's.
     pub vocab: Option<u32>,
@@ -63,6 +65,7 @@ impl Default for MockShape {
             output_tokens: None,
             layers: 4,
             steps_in_flight: 1,
+            adapters: 0,
             kv_bytes_per_token: 64,
             vocab: None,
             context_tokens: 1 << 17,
@@ -84,7 +87,7 @@ pub enum MockConfigError {
 }
 
 impl MockConfig {
-    pub const KEYS: [&str; 18] = [
+    pub const KEYS: [&str; 19] = [
         "prefill-ms",
         "prefill-us-per-token",
         "decode-ms",
@@ -99,6 +102,7 @@ impl MockConfig {
         "seed",
         "layers",
         "steps-in-flight",
+        "adapters",
         "kv-bytes-per-token",
         "vocab",
         "context",
@@ -121,6 +125,7 @@ impl MockConfig {
             "crash-after-tokens" => faults.crash_after_tokens = Some(value.count(1..=u64::MAX)?),
             "seed" => faults.seed = value.count(0..=u64::MAX)?,
             "steps-in-flight" => shape.steps_in_flight = value.count(1..=8)?,
+            "adapters" => shape.adapters = value.count(0..=1024)?,
             "layers" => shape.layers = value.count(1..=1024)?,
             "kv-bytes-per-token" => shape.kv_bytes_per_token = value.count(1..=1 << 24)?,
             "vocab" => shape.vocab = Some(value.count(1..=1 << 24)?),

@@ -100,7 +100,7 @@ impl Device {
         let slot = slot_of(&mut self.slots, segment.slot)?;
         work.add(&self.config.speed, segment.first_position, inputs.len(), slot.prompt_tokens());
         if slot.failure().is_none() {
-            slot.attend(segment.first_position, pages, &self.kv);
+            slot.attend(segment, pages, &self.kv);
         }
         if let Some(error) = slot.failure() {
             output.failed.push((segment.slot, error.clone()));

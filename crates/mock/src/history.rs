@@ -1,12 +1,17 @@
-//! A hash of all tokens of a sequence, from which a mock derives the next token and the KV.
+//! A hash of all tokens of a sequence and its adapter, from which a mock derives the next token and the KV.
 
-use baton_core::TokenId;
+use baton_core::{AdapterId, TokenId};
 
 /// Hash of the tokens `[0, n)` of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History(u64);
 
 impl History {
+    /// Of no token, for an engine with this adapter.
+    pub(crate) fn with(adapter: Option<AdapterId>) -> Self {
+        Self(adapter.map_or(0, |adapter| mix(1, adapter.0)))
+    }
+
     pub(crate) fn of(tokens: &[TokenId]) -> Self {
         tokens.iter().fold(Self::default(), |history, &token| history.then(token))
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use baton_backend::{BackendError, InputToken, SamplerSpec};
-use baton_core::{Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
+use baton_backend::{BackendError, InputToken, SamplerSpec, Segment};
+use baton_core::{AdapterId, Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
 
 use crate::history::{History, mix};
 use crate::kv::MockKv;
@@ -45,16 +45,22 @@ impl MockSlot {
 
     /// Reads what was computed before `first_position`: all of it when it came from elsewhere (a cache, another engine), else
     /// its last position. Fails when that is not the KV of its tokens.
-    pub(crate) fn attend(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) {
-        self.failure = self.read(first_position, pages, kv).err();
+    pub(crate) fn attend(&mut self, segment: &Segment, pages: &[PageId], kv: &MockKv) {
+        self.failure = self.read(segment.first_position, segment.adapter, pages, kv).err();
     }
 
-    fn read(&mut self, first_position: usize, pages: &[PageId], kv: &MockKv) -> Result<(), ServeError> {
-        if first_position == self.computed {
-            let holds = first_position == 0 || kv.holds(place(pages, first_position - 1), self.history);
+    fn read(
+        &mut self,
+        first_position: usize,
+        adapter: Option<AdapterId>,
+        pages: &[PageId],
+        kv: &MockKv,
+    ) -> Result<(), ServeError> {
+        if first_position > 0 && first_position == self.computed {
+            let holds = kv.holds(place(pages, first_position - 1), self.history);
             return if holds { Ok(()) } else { Err(foreign_kv(first_position - 1)) };
         }
-        (self.history, self.computed) = (History::default(), 0);
+        (self.history, self.computed) = (History::with(adapter), 0);
         for position in 0..first_position {
             let Some(token) = self.token(position) else { return Err(foreign_kv(position)) };
             self.history = self.history.then(token);

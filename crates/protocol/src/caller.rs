@@ -39,8 +39,9 @@ impl<S: CommandSink> Caller<S> {
         end: u32,
         lease_ms: Option<u32>,
     ) -> BoxFuture<'static, Result<Reservation, ServeError>> {
-        let (request, attempt, prompt) = (request.id, request.attempt, Arc::clone(&request.prompt));
-        let command = Command::PrepRecv(Box::new(PrepRecv { request, attempt, prompt, end, lease_ms }));
+        let &GenerateRequest { id: request, attempt, ref prompt, adapter, .. } = request;
+        let prompt = Arc::clone(prompt);
+        let command = Command::PrepRecv(Box::new(PrepRecv { request, attempt, prompt, adapter, end, lease_ms }));
         let (call, sink) = (self.call(request, attempt, command), self.sink.clone());
         let reserved = async move {
             match call?.answer().await? {
@@ -61,9 +62,10 @@ impl<S: CommandSink> Caller<S> {
         to: &Destination,
         range: TokenRange,
     ) -> BoxFuture<'static, Result<Sent, ServeError>> {
-        let (request, attempt, prompt) = (request.id, request.attempt, Arc::clone(&request.prompt));
+        let &GenerateRequest { id: request, attempt, ref prompt, adapter, .. } = request;
+        let prompt = Arc::clone(prompt);
         let target = to.target.to_vec();
-        let command = Command::RemoteSend(Box::new(RemoteSend { request, attempt, prompt, range, target }));
+        let command = Command::RemoteSend(Box::new(RemoteSend { request, attempt, prompt, adapter, range, target }));
         let call = self.call(request, attempt, command);
         let sent = async {
             match call?.answer().await? {

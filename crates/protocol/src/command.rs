@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use baton_core::{
-    Attempt, Choice, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId, TokenId, TokenRange,
+    AdapterId, Attempt, Choice, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId, TokenId,
+    TokenRange,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,7 @@ pub struct PrepRecv {
     pub request: RequestId,
     pub attempt: Attempt,
     pub prompt: Arc<[TokenId]>,
+    pub adapter: Option<AdapterId>,
     /// At most the prompt's length, which fills the receiver's prefix cache only.
     pub end: u32,
     /// For callers without a session: the reservation dies when nothing has arrived for this long.
@@ -50,6 +52,7 @@ pub struct RemoteSend {
     pub request: RequestId,
     pub attempt: Attempt,
     pub prompt: Arc<[TokenId]>,
+    pub adapter: Option<AdapterId>,
     pub range: TokenRange,
     /// As it stood in `Reserved`.
     pub target: Vec<u8>,

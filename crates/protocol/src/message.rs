@@ -127,7 +127,9 @@ fn no_bulk(frame: &Frame) -> Result<(), FrameError> {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::{Attempt, Choice, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange};
+    use baton_core::{
+        AdapterId, Attempt, Choice, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange,
+    };
 
     use super::*;
     use crate::frame::{FrameLimits, PREFIX_BYTES, read_frame};
@@ -144,6 +146,7 @@ mod tests {
             limits: Limits { max_tokens: 9, min_tokens: 0, stop_tokens: vec![TokenId(0)] },
             logprobs: Some(2),
             prompt_logprobs: None,
+            adapter: Some(AdapterId(9)),
         }
     }
 
@@ -152,10 +155,11 @@ mod tests {
     }
 
     fn commands() -> [Command; 6] {
-        let GenerateRequest { id: request, attempt, prompt, .. } = request();
-        let prep_recv = PrepRecv { request, attempt, prompt: Arc::clone(&prompt), end: 2, lease_ms: Some(500) };
+        let GenerateRequest { id: request, attempt, prompt, adapter, .. } = request();
+        let prep_recv =
+            PrepRecv { request, attempt, prompt: Arc::clone(&prompt), adapter, end: 2, lease_ms: Some(500) };
         let range = TokenRange::up_to(2);
-        let remote_send = RemoteSend { request, attempt, prompt, range, target: vec![0, 255] };
+        let remote_send = RemoteSend { request, attempt, prompt, adapter, range, target: vec![0, 255] };
         [
             generate(),
             Command::PrepRecv(Box::new(prep_recv)),

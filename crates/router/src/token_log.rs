@@ -94,6 +94,7 @@ mod tests {
             limits: Limits { max_tokens: 8, min_tokens: 0, stop_tokens: vec![] },
             logprobs: None,
             prompt_logprobs: Some(2),
+            adapter: None,
         }
     }
 

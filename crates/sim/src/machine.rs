@@ -108,6 +108,7 @@ impl Process {
             max_slots: set_up.slots,
             steps_in_flight: set_up.steps_in_flight,
             batch_buckets: Vec::new(),
+            adapters: Vec::new(),
             threads: 1,
         };
         let scheduler = Scheduler::new(&set_up.config, &spec, Box::new(fabric.join(id.engine, id, memory)))?;

@@ -78,5 +78,6 @@ fn plain(id: u64, prompt: Vec<TokenId>, choices: usize, max_tokens: u32) -> Gene
         limits: Limits { max_tokens, min_tokens: 0, stop_tokens: Vec::new() },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }

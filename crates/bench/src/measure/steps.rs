@@ -125,7 +125,8 @@ impl Steps {
                 slot,
                 tokens: first_token..plan.tokens.len(),
                 first_position,
-                output: SegmentOutput { sample: true, prompt_logprobs: None },
+                adapter: None,
+                output: SegmentOutput { sample: true, ..SegmentOutput::default() },
             });
         }
     }

@@ -25,6 +25,7 @@ fn plan() -> StepPlan {
             slot: SlotId(0),
             tokens: 0..40,
             first_position: 0,
+            adapter: None,
             output: SegmentOutput { sample: true, prompt_logprobs: Some(3) },
         }],
         tables: vec![TableChange { slot: SlotId(0), first: 0, pages: 0..2 }],
@@ -83,7 +84,8 @@ fn a_sampled_token_can_be_an_input_before_it_is_known() {
             slot: SlotId(0),
             tokens: 0..1,
             first_position: 40,
-            output: SegmentOutput { sample: true, prompt_logprobs: None },
+            adapter: None,
+            output: SegmentOutput { sample: true, ..SegmentOutput::default() },
         }],
         tokens: vec![InputToken::LastSampled],
         ..StepPlan::default()

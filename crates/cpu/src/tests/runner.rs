@@ -121,7 +121,11 @@ pub(super) fn step(backend: &mut CpuBackend, batch: &mut [(&mut Sequence, usize)
             slot: sequence.slot,
             tokens: first_token..plan.tokens.len(),
             first_position: sequence.done,
-            output: SegmentOutput { sample: sequence.done + count == sequence.tokens.len(), prompt_logprobs: None },
+            adapter: None,
+            output: SegmentOutput {
+                sample: sequence.done + count == sequence.tokens.len(),
+                ..SegmentOutput::default()
+            },
         });
     }
     let ticket = backend.submit(&plan).unwrap();
@@ -162,7 +166,8 @@ pub(super) fn distributions(backend: &mut CpuBackend, sequence: &Sequence, vocab
             slot: sequence.slot,
             tokens: 0..tokens,
             first_position: 0,
-            output: SegmentOutput { sample: false, prompt_logprobs: Some(vocab as u32) },
+            adapter: None,
+            output: SegmentOutput { prompt_logprobs: Some(vocab as u32), ..SegmentOutput::default() },
         }],
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
         tables: vec![TableChange { slot: sequence.slot, first: 0, pages: 0..sequence.pages.len() }],

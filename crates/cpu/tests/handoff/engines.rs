@@ -140,6 +140,7 @@ pub(crate) fn request(id: u64, family: u32, prompt_tokens: usize) -> GenerateReq
         limits: Limits { max_tokens: 12, min_tokens: 0, stop_tokens: Vec::new() },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

@@ -61,6 +61,7 @@ async fn a_lease_runs_out_without_a_message() {
         request: asked.id,
         attempt: asked.attempt,
         prompt: Arc::clone(&asked.prompt),
+        adapter: None,
         end: 99,
         lease_ms: Some(400),
     };

@@ -1,7 +1,7 @@
 //! Who gets pages, and who loses them.
 
 use baton_core::PAGE_TOKENS;
-use baton_kv::{PageTable, pages_for};
+use baton_kv::{Origin, PageTable, pages_for};
 
 use super::Scheduler;
 use crate::handoff::Computed;
@@ -146,11 +146,12 @@ impl Scheduler {
         let sequence = self.sequences.get(&id)?;
         let request = self.requests.get(&sequence.request)?;
         let prompt_tokens = request.asked.prompt.len();
+        let origin = Origin { prompt_tokens, adapter: request.asked.adapter };
 
         let cached = if request.prompt_logprobs_for(id).is_some() {
-            PageTable::new(prompt_tokens)
+            PageTable::new(origin)
         } else {
-            self.ledger.match_prefix(&sequence.tokens, prompt_tokens)
+            self.ledger.match_prefix(&sequence.tokens, origin)
         };
         let sharable_tokens = prompt_tokens.min(sequence.tokens.len() - 1);
         let whole_pages = |other: &Sequence| other.computed().min(sharable_tokens) / PAGE_TOKENS;

@@ -12,7 +12,7 @@ use baton_kv::pages_for;
 use baton_protocol::{RemoteSend, SessionId};
 
 use super::{Scheduler, SessionEvent};
-use crate::handoff::{Computed, ExportId, Exported, PageOffer};
+use crate::handoff::{Computed, ExportId, Exported, HandedPrompt, PageOffer};
 use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Run, Sequence, SequenceId, Stage};
 
@@ -54,21 +54,21 @@ impl Scheduler {
         session: SessionId,
         call: RemoteSend,
     ) -> Result<(), ServeError> {
-        let RemoteSend { request, attempt, prompt, range, target } = call;
+        let RemoteSend { request, attempt, prompt, adapter, range, target } = call;
         let Some(computed) = prompt.get(..range.end() as usize) else {
             let length = prompt.len();
             return Err(ServeError::caller(format!("{range} lies behind the prompt of {length} tokens")).about("end"));
         };
         // What comes after it is the receiver's business.
         if !computed.is_empty() {
-            self.limits.check_prompt(computed)?;
+            self.limits.check_prompt(computed, adapter)?;
         }
         let key = RequestKey { session, request };
         self.make_way(key, attempt)?;
 
         let id = ExportId(self.next_export);
         self.next_export += 1;
-        let room = self.handoff.begin_export(id, &prompt, &target)?;
+        let room = self.handoff.begin_export(id, HandedPrompt { tokens: &prompt, adapter }, &target)?;
         let mut export = Export::new(id, range, room);
         let mut active = ActiveRequest {
             asked: GenerateRequest {
@@ -81,6 +81,7 @@ impl Scheduler {
                 limits: Limits { max_tokens: 0, min_tokens: 0, stop_tokens: Vec::new() },
                 logprobs: None,
                 prompt_logprobs: None,
+                adapter,
             },
             generates: false,
             sequences: Vec::new(),
@@ -152,7 +153,7 @@ impl Scheduler {
         };
         if damaged {
             // It may have been cached before: offered once more it would be summed anew, and pass.
-            self.ledger.forget(&asked.prompt, verified / PAGE_TOKENS);
+            self.ledger.forget(&asked.prompt, asked.adapter, verified / PAGE_TOKENS);
         }
         let verified = verified.min(export.range.end() as usize).saturating_sub(export.range.begin() as usize);
         let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens: verified as u32 };

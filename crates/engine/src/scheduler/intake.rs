@@ -63,9 +63,8 @@ impl Scheduler {
             let gone = || ServeError::engine(format!("reservation {id} has expired, or never was"));
             asked.prompt = reserved.as_ref().map(|(_, reserved)| Arc::clone(&reserved.prompt)).ok_or_else(gone)?;
         }
-        let other_prompt = reserved.as_ref().is_some_and(|(_, reserved)| reserved.prompt != asked.prompt);
-        let leader = if other_prompt {
-            Err(ServeError::conflict("the prompt is not the one its reservation was made for").about("prompt"))
+        let leader = if let Some(conflict) = reserved.as_ref().and_then(|(_, reserved)| reserved.conflict(&asked)) {
+            Err(conflict)
         } else {
             self.enqueue(now, session, asked)
         };

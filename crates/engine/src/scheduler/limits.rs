@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_backend::BackendSpec;
-use baton_core::{GenerateRequest, PAGE_TOKENS, ServeError, TokenId};
+use baton_core::{AdapterId, GenerateRequest, PAGE_TOKENS, ServeError, TokenId};
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
@@ -14,6 +14,7 @@ pub(super) struct StepLimits {
     pub(super) steps_in_flight: usize,
     pub(super) max_waiting: usize,
     vocab_size: usize,
+    adapters: Vec<AdapterId>,
     pages_total: usize,
     /// A sequence that is alone can have this many tokens: the model's context, or all pages there are.
     pub(super) context_tokens: usize,
@@ -30,6 +31,7 @@ impl StepLimits {
             steps_in_flight: spec.steps_in_flight.max(1),
             max_waiting: config.max_waiting,
             vocab_size: spec.vocab_size,
+            adapters: spec.adapters.clone(),
             pages_total: spec.pages_total,
             context_tokens: spec.max_context_tokens.min(spec.pages_total * PAGE_TOKENS),
             landing_timeout: config.landing_timeout,
@@ -49,6 +51,7 @@ impl StepLimits {
 
     pub(super) fn check(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
         self.check_tokens(&asked.prompt)?;
+        self.check_adapter(asked.adapter)?;
         let choices = asked.outputs.len();
         if choices == 0 || choices > self.max_waiting || choices != asked.ended.len() {
             let bound = self.max_waiting;
@@ -69,8 +72,9 @@ impl StepLimits {
     }
 
     /// A prompt from which nothing is generated.
-    pub(super) fn check_prompt(&self, prompt: &[TokenId]) -> Result<(), ServeError> {
+    pub(super) fn check_prompt(&self, prompt: &[TokenId], adapter: Option<AdapterId>) -> Result<(), ServeError> {
         self.check_tokens(prompt)?;
+        self.check_adapter(adapter)?;
         self.check_length(prompt.len(), prompt.len())
     }
 
@@ -79,6 +83,13 @@ impl StepLimits {
             return Err(ServeError::caller("the prompt has no tokens").about("prompt"));
         }
         self.unknown(prompt).map_or(Ok(()), |token| Err(self.not_in_vocabulary(token).about("prompt")))
+    }
+
+    fn check_adapter(&self, adapter: Option<AdapterId>) -> Result<(), ServeError> {
+        match adapter.filter(|adapter| !self.adapters.contains(adapter)) {
+            Some(adapter) => Err(ServeError::caller(format!("this engine has no adapter {adapter}")).about("adapter")),
+            None => Ok(()),
+        }
     }
 
     fn unknown(&self, tokens: &[TokenId]) -> Option<TokenId> {

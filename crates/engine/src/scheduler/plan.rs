@@ -120,6 +120,7 @@ impl Scheduler {
             slot: run.slot,
             tokens: first_input..plan.tokens.len(),
             first_position: begin,
+            adapter: request.asked.adapter,
             output,
         });
         let (tokens, phase) = (end - begin, run.phase);

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_core::{Attempt, EngineEvent, Fault, PromptTimes, ReservationId, ReservedEvent, Retry, ServeError, TokenId};
+use baton_core::{
+    AdapterId, Attempt, EngineEvent, Fault, GenerateRequest, PromptTimes, ReservationId, ReservedEvent, Retry,
+    ServeError, TokenId,
+};
 use baton_kv::{CannotReserve, Reservation};
 use baton_protocol::{PrepRecv, SessionId};
 
 use super::Scheduler;
+use crate::handoff::HandedPrompt;
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
 /// Pages that nobody has started with. Lives as long as its session, and no longer than its lease.
@@ -15,10 +19,23 @@ pub(super) struct Reserved {
     owner: RequestKey,
     attempt: Attempt,
     pub(super) prompt: Arc<[TokenId]>,
+    pub(super) adapter: Option<AdapterId>,
     pub(super) pages: Reservation,
     /// Nothing more will come: the sender said so, and where its time went, or there was nothing to send.
     landed: Option<PromptTimes>,
     pub(super) lease: Option<Lease>,
+}
+
+impl Reserved {
+    /// Why this request cannot start from it.
+    pub(super) fn conflict(&self, asked: &GenerateRequest) -> Option<ServeError> {
+        let other = match () {
+            () if self.prompt != asked.prompt => "prompt",
+            () if self.adapter != asked.adapter => "adapter",
+            () => return None,
+        };
+        Some(ServeError::conflict(format!("the {other} is not the one its reservation was made for")).about(other))
+    }
 }
 
 /// Every arrival renews it. Looked at only when it runs out.
@@ -34,8 +51,8 @@ impl Scheduler {
         session: SessionId,
         call: PrepRecv,
     ) -> Result<EngineEvent, ServeError> {
-        let PrepRecv { request, attempt, prompt, end, lease_ms } = call;
-        self.limits.check_prompt(&prompt)?;
+        let PrepRecv { request, attempt, prompt, adapter, end, lease_ms } = call;
+        self.limits.check_prompt(&prompt, adapter)?;
         let Some(expected) = prompt.get(..end as usize) else {
             let length = prompt.len();
             return Err(ServeError::caller(format!("end {end} lies behind the prompt of {length} tokens")).about("end"));
@@ -51,11 +68,12 @@ impl Scheduler {
             return Err(ServeError::busy(message, self.retry_after_ms()));
         }
 
-        let pages = self.ledger.reserve(&prompt, end as usize, self.headroom());
+        let pages = self.ledger.reserve(&prompt, adapter, end as usize, self.headroom());
         let pages = pages.map_err(|error| self.cannot_reserve(error))?;
         let id = ReservationId(self.next_reservation);
         self.next_reservation += 1;
         let matched = pages.matched_tokens();
+        let expected = HandedPrompt { tokens: expected, adapter };
         let target = match self.handoff.expect(id, expected, matched, pages.own_pages()) {
             Ok(target) => target,
             Err(error) => {
@@ -66,7 +84,7 @@ impl Scheduler {
         let landed = pages.own_pages().is_empty().then(PromptTimes::default);
         let lease = lease_ms.map(|ms| Duration::from_millis(ms.into()));
         let lease = lease.map(|period| Lease { period, expires: now + period });
-        self.reservations.insert(id, Reserved { owner, attempt, prompt, pages, landed, lease });
+        self.reservations.insert(id, Reserved { owner, attempt, prompt, adapter, pages, landed, lease });
         Ok(EngineEvent::Reserved(ReservedEvent { request, attempt, reservation: id, matched: matched as u32, target }))
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton_core::{EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
-use baton_engine::{Computed, ExportId, HandOff, PageOffer};
+use baton_engine::{Computed, ExportId, HandOff, HandedPrompt, PageOffer};
 
 use super::{Kv, mix};
 
@@ -82,18 +82,18 @@ impl HandOff for ScriptedFabric {
     fn expect(
         &mut self,
         id: ReservationId,
-        prompt: &[TokenId],
+        prompt: HandedPrompt<'_>,
         begin: usize,
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError> {
         let mut state = self.0.lock().unwrap();
-        let (prompt_tokens, last_arrival) = (prompt.to_vec(), state.now);
+        let (prompt_tokens, last_arrival) = (prompt.tokens.to_vec(), state.now);
         let pages_of = pages.to_vec();
         state
             .expected
             .insert(id, Expected { prompt: prompt_tokens, begin, pages: pages_of, verified: begin, last_arrival });
         drop(state);
-        self.tell(format!("expect [{begin}, {}) for reservation {id} in{}", prompt.len(), list(pages)));
+        self.tell(format!("expect [{begin}, {}) for reservation {id} in{}", prompt.tokens.len(), list(pages)));
         Ok(Vec::new())
     }
 
@@ -117,7 +117,7 @@ impl HandOff for ScriptedFabric {
     }
 
     /// The target is what the receiver has room for: `begin..end`.
-    fn begin_export(&mut self, id: ExportId, _: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+    fn begin_export(&mut self, id: ExportId, _: HandedPrompt<'_>, target: &[u8]) -> Result<TokenRange, ServeError> {
         let (begin, end) = std::str::from_utf8(target).unwrap().split_once("..").unwrap();
         let room = TokenRange::new(begin.parse().unwrap(), end.parse().unwrap()).unwrap();
         self.tell(format!("begin export {} into {room}", id.0));

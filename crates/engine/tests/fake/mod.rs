@@ -60,6 +60,7 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
         max_slots,
         steps_in_flight: 1,
         batch_buckets: Vec::new(),
+        adapters: Vec::new(),
         threads: 1,
     }
 }
@@ -242,6 +243,7 @@ pub(crate) fn request(
         limits: Limits { max_tokens, min_tokens: 0, stop_tokens: Vec::new() },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

@@ -52,6 +52,7 @@ pub(super) fn bare_request(id: RequestId, prompt: Arc<[TokenId]>) -> GenerateReq
         limits: Limits { max_tokens: 1, min_tokens: 0, stop_tokens: Vec::new() },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

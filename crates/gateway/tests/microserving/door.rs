@@ -22,6 +22,7 @@ fn request() -> GenerateRequest {
         limits: Limits { max_tokens: 3, min_tokens: 0, stop_tokens: Vec::new() },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> Generat
         limits: Limits { max_tokens, min_tokens: 0, stop_tokens: vec![TokenId(2)] },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

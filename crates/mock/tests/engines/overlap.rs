@@ -17,7 +17,8 @@ fn next(position: usize) -> StepPlan {
             slot: SlotId(0),
             tokens: 0..1,
             first_position: position,
-            output: SegmentOutput { sample: true, prompt_logprobs: None },
+            adapter: None,
+            output: SegmentOutput { sample: true, ..SegmentOutput::default() },
         }],
         tokens: vec![InputToken::LastSampled],
         ..StepPlan::default()

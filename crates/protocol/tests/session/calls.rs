@@ -52,7 +52,8 @@ async fn the_prompt_goes_to_each_engine_once() {
     let asked = request(1, 1, PROMPT);
 
     let call = d.prep_recv(&asked, 2);
-    let prep_recv = PrepRecv { request: R, attempt: A, prompt: asked.prompt.clone(), end: 2, lease_ms: None };
+    let prep_recv =
+        PrepRecv { request: R, attempt: A, prompt: asked.prompt.clone(), adapter: None, end: 2, lease_ms: None };
     assert_eq!(decode.next().await, command(Command::PrepRecv(Box::new(prep_recv))));
     decode.reply(0, 1, vec![reserved(7)]);
     let reservation = call.await.unwrap();
@@ -60,7 +61,8 @@ async fn the_prompt_goes_to_each_engine_once() {
 
     let range = reservation.missing().unwrap();
     let call = p.remote_send(&asked, &reservation, range);
-    let remote_send = RemoteSend { request: R, attempt: A, prompt: asked.prompt.clone(), range, target: vec![1, 255] };
+    let remote_send =
+        RemoteSend { request: R, attempt: A, prompt: asked.prompt.clone(), adapter: None, range, target: vec![1, 255] };
     assert_eq!(prefill.next().await, command(Command::RemoteSend(Box::new(remote_send))));
     prefill.reply(0, 1, vec![EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 2 })]);
     let sent = call.await.unwrap();

@@ -120,6 +120,7 @@ pub(crate) fn request(id: u64, choices: usize, prompt: &[u32]) -> GenerateReques
         limits: Limits { max_tokens: 4, min_tokens: 0, stop_tokens: vec![] },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

@@ -189,9 +189,9 @@ async fn an_engine_that_does_not_know_the_secret_is_not_believed() {
         stream.read_exact(&mut hello).await.unwrap();
         // A welcome with 32 zero bytes for a proof, and an info that decodes.
         let header = [[1].as_slice(), &[0; 32], &[1, b'm', 1, b'n', 8, 64, 2, 1, 1]].concat();
-        let mut bytes = b"BATN\x02\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
+        let mut bytes = b"BATN\x03\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
         bytes.extend([0; 32]);
-        bytes.extend(b"BATN\x02\x04\0\0");
+        bytes.extend(b"BATN\x03\x04\0\0");
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(header);
@@ -207,10 +207,10 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
     let mut engine = Fixture::start().await;
     let cases: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"BATN\x03\x01\0\0\x20\0\0\0\0\0\0\0",
-        b"BATN\x02\x05\0\0\0\0\0\0\0\0\0\0",
-        b"BATN\x02\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
-        b"BATN\x02\x01\0\0\x01\0\0\0\0\0\0\0\0",
+        b"BATN\x04\x01\0\0\x20\0\0\0\0\0\0\0",
+        b"BATN\x03\x05\0\0\0\0\0\0\0\0\0\0",
+        b"BATN\x03\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
+        b"BATN\x03\x01\0\0\x01\0\0\0\0\0\0\0\0",
     ];
     for bytes in cases {
         let mut stream = TcpStream::connect(engine.address).await.unwrap();
@@ -218,7 +218,7 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
         let mut answer = Vec::new();
         // Closed, by reset when bytes were left unread.
         let _ = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("not closed");
-        assert_eq!(answer.is_empty(), bytes[4] != 3, "only another version is told why: {answer:?}");
+        assert_eq!(answer.is_empty(), bytes[4] != 4, "only another version is told why: {answer:?}");
     }
     engine.connect().await;
 }

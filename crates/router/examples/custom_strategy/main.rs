@@ -48,5 +48,6 @@ fn a_long_request() -> GenerateRequest {
         limits: Limits { max_tokens: 16, min_tokens: 0, stop_tokens: vec![] },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }

@@ -216,6 +216,7 @@ pub(crate) fn long_request(prompt_tokens: u32, choices: usize, max_tokens: u32) 
         limits: Limits { max_tokens, min_tokens: 0, stop_tokens: vec![] },
         logprobs: None,
         prompt_logprobs: None,
+        adapter: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use baton_core::{EngineCounters, PageId, PromptTimes, ReservationId, ServeError, TokenId, TokenRange};
-use baton_engine::{Computed, ExportId, HandOff, PageOffer};
+use baton_engine::{Computed, ExportId, HandOff, HandedPrompt, PageOffer};
 
 use super::expected::ExpectedKv;
 use super::fence::Mark;
@@ -50,27 +50,27 @@ impl HandOff for Port {
     fn expect(
         &mut self,
         id: ReservationId,
-        prompt: &[TokenId],
+        prompt: HandedPrompt<'_>,
         begin: usize,
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError> {
         let mut state = lock(&self.fabric.0);
         let key = Key { reservation: id, secret: state.random.next() };
         let expected = ExpectedKv {
-            prompt: prompt.to_vec(),
+            prompt: prompt.tokens.to_vec(),
             begin,
             pages: pages.to_vec(),
             landed: vec![[false; LAYERS as usize]; pages.len()],
             last_arrival: state.clock.now(),
         };
-        let (process, end) = (self.process, prompt.len());
+        let (process, end) = (self.process, prompt.tokens.len());
         state.journal.note(Happening::Expected { process, reservation: id, begin, end });
         if let Some(node) = state.nodes.get_mut(&self.process) {
             node.memory.expect(pages, true);
             node.expected.insert(key, expected);
         }
         let room = TokenRange::new(begin as u32, end as u32).unwrap_or_default();
-        Ok(Target { engine: self.engine, key, room, prompt: digest(prompt) }.to_bytes())
+        Ok(Target { engine: self.engine, key, room, prompt: digest(prompt.tokens) }.to_bytes())
     }
 
     fn revoke(&mut self, id: ReservationId) -> usize {
@@ -84,9 +84,14 @@ impl HandOff for Port {
         expected.find(|(key, _)| key.reservation == id).map_or(Duration::ZERO, |(_, expected)| expected.last_arrival)
     }
 
-    fn begin_export(&mut self, id: ExportId, prompt: &[TokenId], target: &[u8]) -> Result<TokenRange, ServeError> {
+    fn begin_export(
+        &mut self,
+        id: ExportId,
+        prompt: HandedPrompt<'_>,
+        target: &[u8],
+    ) -> Result<TokenRange, ServeError> {
         let Some(target) = Target::from_bytes(target) else { return Err(ServeError::caller("not a target")) };
-        if prompt.get(..target.room.end() as usize).map(digest) != Some(target.prompt) {
+        if prompt.tokens.get(..target.room.end() as usize).map(digest) != Some(target.prompt) {
             return Err(ServeError::caller("the receiver expects another prompt"));
         }
         let mut state = lock(&self.fabric.0);
