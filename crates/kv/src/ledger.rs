@@ -5,6 +5,7 @@ use baton_core::{AdapterId, Guarantee, PageId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
+use crate::dropped::Dropped;
 use crate::pages_for;
 use crate::pool::PagePool;
 use crate::prefix::PrefixCache;
@@ -20,8 +21,7 @@ pub struct PageLedger {
     evicted_total: u64,
     /// All steps up to this one have ended.
     ended: StepNumber,
-    /// Pages of released tables, with the step in flight that touches them last.
-    touched: Vec<(StepNumber, Vec<PageId>)>,
+    dropped: Dropped,
 }
 
 /// Nothing has changed hands. Giving up a sequence may help, unless the pool is smaller than what was wanted.
@@ -41,7 +41,7 @@ impl PageLedger {
             reserved: 0,
             evicted_total: 0,
             ended: StepNumber::default(),
-            touched: Vec::new(),
+            dropped: Dropped::default(),
         }
     }
 
@@ -49,17 +49,19 @@ impl PageLedger {
         self.pool.total()
     }
 
-    pub fn pages_free(&self) -> usize {
+    pub fn pages_free(&mut self) -> usize {
+        self.take_back();
         self.pool.free().len()
     }
 
     /// Held by the cache alone.
-    pub fn pages_cached(&self) -> usize {
+    pub fn pages_cached(&mut self) -> usize {
+        self.take_back();
         self.cache.as_ref().map_or(0, PrefixCache::idle)
     }
 
     /// What [`grow`](Self::grow) can draw on.
-    pub fn pages_available(&self) -> usize {
+    pub fn pages_available(&mut self) -> usize {
         self.pages_free() + self.pages_cached()
     }
 
@@ -71,10 +73,15 @@ impl PageLedger {
         self.evicted_total
     }
 
+    /// Without pages yet.
+    pub fn empty_table(&self, origin: Origin) -> PageTable {
+        PageTable::new(origin, self.dropped.clone())
+    }
+
     /// Shares the longest cached prefix of a sequence in whole pages. The last token is never part of it: its logits are
     /// what the sequence needs.
     pub fn match_prefix(&mut self, tokens: &[TokenId], origin: Origin) -> PageTable {
-        let mut table = PageTable::new(origin);
+        let mut table = self.empty_table(origin);
         if let (Some(cache), [matchable @ .., _]) = (&mut self.cache, tokens) {
             table.pages = cache.find(matchable, origin);
         }
@@ -91,8 +98,8 @@ impl PageLedger {
 
     /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
     pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
-        let pages = donor.pages.iter().take(pages).copied().collect();
-        let table = PageTable { pages, ..PageTable::new(donor.origin) };
+        let mut table = self.empty_table(donor.origin);
+        table.pages.extend(donor.pages.iter().take(pages));
         for &page in &table.pages {
             self.hold(page);
         }
@@ -128,16 +135,9 @@ impl PageLedger {
         // One token more than is wanted, since the last is never matched; the sequence's own last is not matched either.
         let mut table = self.match_prefix(&prompt[..prompt.len().min(end + 1)], origin);
         let shared = table.pages.len();
-        match self.reserve_rest(&mut table, end, headroom) {
-            Ok(()) => {
-                self.reserved += table.pages.len() - shared;
-                Ok(Reservation { table, shared })
-            }
-            Err(error) => {
-                self.release(table);
-                Err(error)
-            }
-        }
+        self.reserve_rest(&mut table, end, headroom)?;
+        self.reserved += table.pages.len() - shared;
+        Ok(Reservation { table, shared })
     }
 
     fn reserve_rest(&mut self, table: &mut PageTable, end: usize, headroom: usize) -> Result<(), CannotReserve> {
@@ -163,7 +163,6 @@ impl PageLedger {
     pub fn abandon(&mut self, reservation: Reservation, tokens: &[TokenId]) {
         let table = self.take_over(reservation);
         self.insert(tokens, &table);
-        self.release(table);
     }
 
     /// Offers the computed whole pages of a sequence to the cache, which takes those that may be shared; the table keeps
@@ -176,36 +175,26 @@ impl PageLedger {
 
     /// Whatever is cached of `tokens` from page `from` on, and below it, will not be matched again.
     pub fn forget(&mut self, tokens: &[TokenId], adapter: Option<AdapterId>, from: usize) -> usize {
+        self.take_back();
         let Some(cache) = &mut self.cache else { return 0 };
         let doubted = cache.path(tokens, adapter).nth(from);
         doubted.map_or(0, |page| cache.forget(page, &mut self.pool))
     }
 
-    /// Gives its pages back: at once, or when the last step that touches them has ended.
-    pub fn release(&mut self, mut table: PageTable) {
-        let pages = std::mem::take(&mut table.pages);
-        if table.last_step > self.ended {
-            self.touched.push((table.last_step, pages));
-        } else {
-            self.let_go(pages);
-        }
+    /// This step has ended, and all before it: takes back what dropped tables hold and no later step touches.
+    pub fn collect(&mut self, ended: StepNumber) {
+        self.ended = ended;
+        self.take_back();
     }
 
-    /// This step has ended, and all before it.
-    pub fn step_ended(&mut self, step: StepNumber) {
-        self.ended = step;
-        let touched = std::mem::take(&mut self.touched);
-        for (last_step, pages) in touched {
-            if last_step > step {
-                self.touched.push((last_step, pages));
-            } else {
-                self.let_go(pages);
-            }
+    fn take_back(&mut self) {
+        for table in self.dropped.take(self.ended) {
+            self.let_go(table.pages);
         }
     }
 
     fn let_go(&mut self, pages: Vec<PageId>) {
-        // Last page first: the next sequence takes a released one's pages in their old order.
+        // Last page first: the next sequence takes the pages of a dropped table in their old order.
         for page in pages.into_iter().rev() {
             let holders = self.pool.let_go(page);
             if let Some(cache) = self.cache.as_mut().filter(|cache| holders == 1 && cache.contains(page)) {
@@ -216,12 +205,13 @@ impl PageLedger {
 
     /// Frees up to `count` cached pages, least recently used first; returns how many.
     pub fn evict(&mut self, count: usize) -> usize {
+        self.take_back();
         let evicted = self.cache.as_mut().map_or(0, |cache| cache.evict(count, &mut self.pool));
         self.evicted_total += evicted as u64;
         evicted
     }
 
-    /// Recounts every holder from scratch. `tables` and `reservations` are all that exist.
+    /// Recounts every holder from scratch. `tables` and `reservations` are all that exist, besides what was dropped.
     pub fn audit<'a>(
         &self,
         tables: impl IntoIterator<Item = &'a PageTable>,
@@ -234,8 +224,9 @@ impl PageLedger {
         }
         let reserved = reservations.into_iter().map(Reservation::table);
         let held = tables.into_iter().chain(reserved).flat_map(PageTable::pages).copied();
-        let touched = self.touched.iter().flat_map(|(_, pages)| pages).copied();
-        audit::recount(&self.pool, self.cache.as_ref(), held.chain(touched))
+        let dropped = self.dropped.tables();
+        let dropped = dropped.iter().flat_map(|table| &table.pages).copied();
+        audit::recount(&self.pool, self.cache.as_ref(), held.chain(dropped))
     }
 
     fn hold(&mut self, page: PageId) {

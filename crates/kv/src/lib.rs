@@ -10,11 +10,12 @@
 //!    └───────────────evict────────────────── held by the cache alone
 //! ```
 //!
-//! Pages of a table that is released while a step in flight touches them stay held until that step has ended.
+//! A table is a guard: dropped, it gives its pages back. Those that a step in flight touches stay held until it has ended.
 //!
 //! A [`Reservation`] holds pages in place of a table while another engine's KV is on its way into them.
 
 mod audit;
+mod dropped;
 mod ledger;
 mod pool;
 mod prefix;

@@ -7,7 +7,7 @@ use crate::ledger::OutOfPages;
 use crate::table::PageTable;
 
 /// Ends in a sequence ([`PageLedger::take_over`](crate::PageLedger::take_over)) or in nothing
-/// ([`PageLedger::abandon`](crate::PageLedger::abandon)); like a table it cannot give its pages back by itself.
+/// ([`PageLedger::abandon`](crate::PageLedger::abandon)), else it stays on record for good.
 ///
 /// ```text
 ///   position   0 ............... matched .......................... end

@@ -2,6 +2,8 @@
 
 use baton_core::{AdapterId, PageId};
 
+use crate::dropped::{Dropped, DroppedTable};
+
 /// Numbers the steps of an engine from 1 on. They are submitted in this order, and end in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepNumber(pub u64);
@@ -14,25 +16,24 @@ pub struct Origin {
     pub adapter: Option<AdapterId>,
 }
 
-/// Holds its pages until it is given to [`PageLedger::release`](crate::PageLedger::release). It cannot give them back by
-/// itself, so dropping a table that has pages is a leak: debug builds stop there, an audit finds it everywhere.
+/// Holds its pages; dropped, it gives them back as soon as no step in flight touches them.
 ///
 /// ```text
 ///   position   0 .. 32 | 32 .. 64 | 64 .. 96
 ///   page          7    |    2     |    9
 /// ```
 #[derive(Debug)]
-#[must_use = "pages are given back with PageLedger::release"]
 pub struct PageTable {
     pub(crate) pages: Vec<PageId>,
     pub(crate) origin: Origin,
     /// The last step that reads or writes the pages.
-    pub(crate) last_step: StepNumber,
+    last_step: StepNumber,
+    dropped: Dropped,
 }
 
 impl PageTable {
-    pub fn new(origin: Origin) -> Self {
-        Self { pages: Vec::new(), origin, last_step: StepNumber::default() }
+    pub(crate) fn new(origin: Origin, dropped: Dropped) -> Self {
+        Self { pages: Vec::new(), origin, last_step: StepNumber::default(), dropped }
     }
 
     pub fn pages(&self) -> &[PageId] {
@@ -47,6 +48,9 @@ impl PageTable {
 
 impl Drop for PageTable {
     fn drop(&mut self) {
-        debug_assert!(self.pages.is_empty() || std::thread::panicking(), "leaked pages {:?}", self.pages);
+        let pages = std::mem::take(&mut self.pages);
+        if !pages.is_empty() {
+            self.dropped.push(DroppedTable { last_step: self.last_step, pages });
+        }
     }
 }

@@ -64,7 +64,7 @@ fn run(seed: u64) -> u64 {
                         running.push(Running { adapter, tokens, table });
                     }
                     Err(_) => {
-                        ledger.release(table);
+                        drop(table);
                         if hopeful {
                             reference.forget_missing(&ledger);
                         }
@@ -84,7 +84,7 @@ fn run(seed: u64) -> u64 {
                     "seed {seed}, command {command}"
                 );
             }
-            8..10 if !running.is_empty() => ledger.release(running.swap_remove(at).table),
+            8..10 if !running.is_empty() => drop(running.swap_remove(at)),
             _ => {
                 let count = random.below(4) as usize;
                 let expected = (0..count).take_while(|_| reference.evict(&used_pages(&running))).count();
@@ -100,9 +100,7 @@ fn run(seed: u64) -> u64 {
         let idle = reference.entries.iter().filter(|entry| !used.contains(&entry.page)).count();
         assert_eq!(ledger.pages_cached(), idle, "seed {seed}, command {command}");
     }
-    for sequence in running.drain(..) {
-        ledger.release(sequence.table);
-    }
+    running.clear();
     assert_eq!(ledger.pages_free() + reference.entries.len(), pages_total);
     ledger.evicted_total()
 }

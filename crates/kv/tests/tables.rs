@@ -81,15 +81,13 @@ impl World {
                 String::new()
             }
             ["end", name] => {
-                let (_, table) = self.running.remove(name).unwrap();
-                self.ledger.release(table);
+                self.running.remove(name).unwrap();
                 String::new()
             }
             ["keep", text] => {
                 let answer = self.start("", text, usize::MAX);
                 let (tokens, table) = self.running.remove("").unwrap();
                 self.ledger.insert(&tokens, &table);
-                self.ledger.release(table);
                 answer.split(" | ").last().unwrap_or_default().to_owned()
             }
             ["evict", count] => self.ledger.evict(count.parse().unwrap()).to_string(),
@@ -121,7 +119,6 @@ impl World {
         let mut table = self.ledger.match_prefix(&tokens, Origin { prompt_tokens, adapter });
         let shared = join(table.pages());
         if let Err(error) = self.ledger.grow(&mut table, tokens.len()) {
-            self.ledger.release(table);
             return format!("out of pages: {error}");
         }
         let answer = format!("{shared} | {}", join(table.pages()));

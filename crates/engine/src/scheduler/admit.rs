@@ -48,11 +48,7 @@ impl Scheduler {
                 self.slots.take(request.sampler(sequence.choice, outputs))
             }),
         };
-        let Some(slot) = slot else {
-            self.ledger.release(pages);
-            return None;
-        };
-        sequence.stage = Stage::Running(Run::new(slot, pages, computed));
+        sequence.stage = Stage::Running(Run::new(slot?, pages, computed));
         if let Some(request) = self.requests.get_mut(&sequence.request) {
             request.note_cached_tokens(id, cached_tokens);
             request.progress.admit(self.planned_at);
@@ -107,7 +103,6 @@ impl Scheduler {
         let wanted = pages_for(tokens).saturating_sub(pages.pages().len());
         let enough = wanted + self.headroom() <= self.ledger.pages_available();
         if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
-            self.ledger.release(pages);
             return None;
         }
         Some(Room { pages, computed, cached_tokens })
@@ -128,7 +123,6 @@ impl Scheduler {
         // cannot be evicted before they are.
         if self.ledger.grow(&mut pages, tokens.len()).is_err() {
             self.ledger.insert(&tokens[..computed], &pages);
-            self.ledger.release(pages);
             return None;
         }
         Some(Room { pages, computed, cached_tokens })
@@ -149,7 +143,7 @@ impl Scheduler {
         let origin = Origin { prompt_tokens, adapter: request.asked.adapter };
 
         let cached = if request.prompt_logprobs_for(id).is_some() {
-            PageTable::new(origin)
+            self.ledger.empty_table(origin)
         } else {
             self.ledger.match_prefix(&sequence.tokens, origin)
         };
@@ -161,7 +155,6 @@ impl Scheduler {
             && let Some(pages) = donor.pages()
             && whole_pages(donor) > cached.pages().len()
         {
-            self.ledger.release(cached);
             return Some((self.ledger.share_prefix(pages, whole_pages(donor)), 0));
         }
         let cached_tokens = (cached.pages().len() * PAGE_TOKENS).min(prompt_tokens);
@@ -197,7 +190,6 @@ impl Scheduler {
             sequence.stage = Stage::Preempted { slot };
             self.slots.lose_pages(slot);
             self.ledger.insert(&sequence.tokens[..computed], &pages);
-            self.ledger.release(pages);
         }
         self.waiting.insert(id);
         self.counters.preemptions += 1;

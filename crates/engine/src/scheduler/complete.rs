@@ -20,7 +20,7 @@ impl Scheduler {
         let Some(mut step) = self.in_flight.pop_front() else {
             return Err(EngineError::Results("no step is in flight".to_owned()));
         };
-        self.ledger.step_ended(step.number);
+        self.ledger.collect(step.number);
         let began = step.planned_at.max(self.completed_at);
         self.completed_at = now;
         if !step.rows.is_empty() {

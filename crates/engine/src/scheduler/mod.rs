@@ -186,7 +186,6 @@ impl Scheduler {
         }
         if let Some(pages) = pages {
             self.ledger.insert(keep(computed), &pages);
-            self.ledger.release(pages);
         }
     }
 
