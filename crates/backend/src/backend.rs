@@ -44,6 +44,8 @@ pub struct BackendSpec {
     pub max_slots: usize,
     /// Steps that may be submitted and not yet collected. At least 1.
     pub steps_in_flight: usize,
+    /// Tokens that a segment may sample, at most. With more than one a slot has no step planned behind one that samples.
+    pub tokens_per_step: usize,
     /// Numbers of decoding sequences that run best, ascending; empty when any number does.
     pub batch_buckets: Vec<usize>,
     /// Adapters that segments may name. Requests for others are refused.
@@ -68,7 +70,7 @@ impl Ticket {
 
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
-    /// One per sampling segment, in the plan's order, but for those of `failed` slots.
+    /// Of each sampling segment, in the plan's order, its tokens in theirs; none of `failed` slots.
     pub samples: Vec<Sample>,
     /// In the plan's order.
     pub prompt_logprobs: Vec<PromptLogprob>,

@@ -45,8 +45,8 @@ impl StepPlan {
     }
 }
 
-/// Consecutive tokens of one sequence. The page table of its slot has pages for all positions up to its end: one for each of
-/// 0, 32, 64, …
+/// Consecutive tokens of one sequence, which has no other segment in the step. The page table of its slot has pages for all
+/// positions up to its end: one for each of 0, 32, 64, …
 ///
 /// ```text
 ///   0 ............ first_position ............ first_position + tokens.len()
@@ -72,8 +72,9 @@ pub enum InputToken {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentOutput {
-    /// Sample one token from the last position.
-    pub sample: bool,
+    /// Sample from the last position: at least one token, and no more than this. 0 samples none. KV of sampled tokens with
+    /// another behind them is computed with the segment, and the slot's page table has pages for it.
+    pub samples: usize,
     /// For each position of the segment: the log-probability of the token after it (known from the slot's prompt; the
     /// prompt's last position has none) and this many alternatives.
     pub prompt_logprobs: Option<u32>,

@@ -113,6 +113,7 @@ impl CpuBackend {
                 max_step_tokens: options.max_step_tokens,
                 max_slots: options.max_slots,
                 steps_in_flight: 1,
+                tokens_per_step: 1,
                 batch_buckets: Vec::new(),
                 adapters: Vec::new(),
                 threads,

@@ -82,8 +82,11 @@ impl Batch {
         spec: &BackendSpec,
     ) -> Result<(), BackendError> {
         let slot = slots.get(segment.slot)?;
-        if segment.output.sample && std::mem::replace(&mut self.samples[segment.slot.0 as usize], true) {
+        if segment.output.samples > 0 && std::mem::replace(&mut self.samples[segment.slot.0 as usize], true) {
             return broken(format!("slot {} samples twice", segment.slot.0));
+        }
+        if segment.output.samples > 1 {
+            return broken(format!("{} tokens of one slot in a step", segment.output.samples));
         }
         if let Some(adapter) = segment.adapter {
             return broken(format!("adapter {adapter}, of none"));
@@ -116,7 +119,7 @@ impl Batch {
             self.rows.push(Row { token, position, page: pages[position / PAGE_TOKENS], generated });
             let next = slot.prompt_token(position + 1);
             let prompt_logprobs = segment.output.prompt_logprobs.and_then(|top| next.map(|token| (token, top)));
-            let sample = segment.output.sample && position + 1 == end;
+            let sample = segment.output.samples > 0 && position + 1 == end;
             if sample || prompt_logprobs.is_some() {
                 self.wanted.push(Wanted {
                     number: self.wanted.len(),

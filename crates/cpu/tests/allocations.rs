@@ -51,7 +51,7 @@ fn add_segment(plan: &mut StepPlan, sequence: usize, first_position: usize, toke
         tokens: first_token..plan.tokens.len(),
         first_position,
         adapter: None,
-        output: SegmentOutput { sample: true, ..SegmentOutput::default() },
+        output: SegmentOutput { samples: 1, ..SegmentOutput::default() },
     });
 }
 

@@ -66,7 +66,8 @@ pub(crate) enum Stage {
 ///   0 ........... computed .......... scheduled .......... tokens.len() + sampling
 ///   | KV is final | in steps in flight | next to be planned |
 /// ```
-/// The last `sampling` of these tokens are still to be chosen, by steps in flight.
+/// The last `sampling` of these tokens are still to be chosen, each by a step in flight. A step that may choose several
+/// counts as one, and none is planned behind it.
 pub(crate) struct Run {
     pub(crate) slot: SlotId,
     /// For all tokens that are planned.

@@ -68,6 +68,7 @@ fn simulate(seed: u64, totals: &mut Totals) {
     };
     let mut spec = fake::spec(pages, slots, context);
     spec.steps_in_flight = 1 + seed as usize % 2;
+    spec.tokens_per_step = 1 + (seed as usize / 2 % 2) * (seed as usize / 4 % 40);
     spec.numerics.guarantee = if random.chance(50) { Guarantee::ByOrigin } else { Guarantee::ByToken };
     let scheduler = Scheduler::new(&config, &spec, Box::new(NoHandOff)).unwrap();
     let context_tokens = scheduler.context_tokens();

@@ -119,6 +119,7 @@ impl World {
         let option = |name, default| value(options, name).map_or(default, |value| value.parse().unwrap());
         let mut spec = fake::spec(option("pages", 16), option("slots", 8), option("context", 512));
         spec.steps_in_flight = option("in_flight", 1);
+        spec.tokens_per_step = option("tokens_per_step", 1);
         if options.contains(&"by_origin") {
             spec.numerics.guarantee = Guarantee::ByOrigin;
         }
@@ -340,7 +341,11 @@ fn show_plan(plan: &StepPlan, tables: &SlotPages, slots: &mut BTreeMap<SlotId, S
             let pages: Vec<_> = tables.up_to(segment.slot, end).unwrap().iter().map(ToString::to_string).collect();
             let unknown = plan.tokens[segment.tokens.clone()].contains(&InputToken::LastSampled);
             let unknown = if unknown { ", not known yet" } else { "" };
-            let sample = if segment.output.sample { ", sample" } else { "" };
+            let sample = match segment.output.samples {
+                0 => String::new(),
+                1 => ", sample".to_owned(),
+                most => format!(", sample {most}"),
+            };
             let name = &slots[&segment.slot];
             format!("{name} [{}, {end}) in {}{unknown}{sample}", segment.first_position, pages.join(" "))
         })

@@ -52,6 +52,7 @@ impl MockBackend {
             max_step_tokens: size.step_tokens,
             max_slots: size.max_slots,
             steps_in_flight: config.shape.steps_in_flight,
+            tokens_per_step: config.shape.tokens_per_step,
             batch_buckets: Vec::new(),
             adapters: (1..=config.shape.adapters).map(AdapterId).collect(),
             threads: 1,

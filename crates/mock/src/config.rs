@@ -49,6 +49,8 @@ pub struct MockShape {
     pub layers: u32,
     /// Steps that may be planned while one runs, that one included.
     pub steps_in_flight: usize,
+    /// Tokens that a sequence gets from one step, at most.
+    pub tokens_per_step: usize,
     /// It has adapters 1 to this.
     pub adapters: u64,
     pub kv_bytes_per_token: u32,
@@ -65,6 +67,7 @@ impl Default for MockShape {
             output_tokens: None,
             layers: 4,
             steps_in_flight: 1,
+            tokens_per_step: 1,
             adapters: 0,
             kv_bytes_per_token: 64,
             vocab: None,
@@ -87,7 +90,7 @@ pub enum MockConfigError {
 }
 
 impl MockConfig {
-    pub const KEYS: [&str; 19] = [
+    pub const KEYS: [&str; 20] = [
         "prefill-ms",
         "prefill-us-per-token",
         "decode-ms",
@@ -102,6 +105,7 @@ impl MockConfig {
         "seed",
         "layers",
         "steps-in-flight",
+        "tokens-per-step",
         "adapters",
         "kv-bytes-per-token",
         "vocab",
@@ -125,6 +129,7 @@ impl MockConfig {
             "crash-after-tokens" => faults.crash_after_tokens = Some(value.count(1..=u64::MAX)?),
             "seed" => faults.seed = value.count(0..=u64::MAX)?,
             "steps-in-flight" => shape.steps_in_flight = value.count(1..=8)?,
+            "tokens-per-step" => shape.tokens_per_step = value.count(1..=64)?,
             "adapters" => shape.adapters = value.count(0..=1024)?,
             "layers" => shape.layers = value.count(1..=1024)?,
             "kv-bytes-per-token" => shape.kv_bytes_per_token = value.count(1..=1 << 24)?,

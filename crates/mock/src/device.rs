@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use baton_backend::{BackendError, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput, StepPlan};
+use baton_backend::{
+    BackendError, InputToken, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput, StepPlan,
+};
 use baton_fabric::LayerCounter;
 
 use crate::backend::MockSize;
@@ -69,7 +71,7 @@ impl Device {
             self.compute(plan, segment, &mut work, &mut output)?;
         }
         self.pass_time(plan, now, &work);
-        for segment in plan.segments.iter().filter(|segment| segment.output.sample) {
+        for segment in plan.segments.iter().filter(|segment| segment.output.samples > 0) {
             self.sample(segment, &mut output)?;
         }
         self.release(plan)?;
@@ -114,7 +116,7 @@ impl Device {
                 output.prompt_logprobs.push(PromptLogprob { slot: segment.slot, position: position + 1, logprobs });
             }
         }
-        slot.check_doom(segment.output.sample);
+        slot.check_doom(segment.output.samples > 0);
         output.failed.extend(slot.failure().map(|error| (segment.slot, error.clone())));
         Ok(())
     }
@@ -141,17 +143,24 @@ impl Device {
         span.wait_for_part(0, 1, || {});
     }
 
+    /// As many tokens as it may, also behind a stop token.
     fn sample(&mut self, segment: &Segment, output: &mut StepOutput) -> Result<(), BackendError> {
+        let end = segment.first_position + segment.tokens.len();
         let slot = slot_of(&mut self.slots, segment.slot)?;
         if slot.failure().is_some() {
             return Ok(());
         }
-        if self.faults.crashes() {
-            return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
+        for nth in 0..segment.output.samples.min(slot.tokens_before_doom()) {
+            if nth > 0 {
+                slot.append(InputToken::LastSampled, self.pages.up_to(segment.slot, end + nth)?, &self.kv)?;
+            }
+            if self.faults.crashes() {
+                return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
+            }
+            let token = slot.sample(&self.vocabulary, self.config.shape.output_tokens);
+            let logprobs = slot.sampler.logprobs.map(|top| self.vocabulary.logprobs(token, top));
+            output.samples.push(Sample { slot: segment.slot, token: Ok(token), logprobs });
         }
-        let token = slot.sample(&self.vocabulary, self.config.shape.output_tokens);
-        let logprobs = slot.sampler.logprobs.map(|top| self.vocabulary.logprobs(token, top));
-        output.samples.push(Sample { slot: segment.slot, token: Ok(token), logprobs });
         Ok(())
     }
 

@@ -99,6 +99,11 @@ impl MockSlot {
         }
     }
 
+    /// How many it may still sample until it fails.
+    pub(crate) fn tokens_before_doom(&self) -> usize {
+        self.doomed_after.map_or(usize::MAX, |after| after.saturating_sub(self.outputs.len()))
+    }
+
     pub(crate) fn sample(&mut self, vocabulary: &MockVocabulary, output_tokens: Option<u32>) -> TokenId {
         let SamplerSpec { params, choice, min_tokens, stop_tokens, .. } = &*self.sampler;
         let said_all = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);

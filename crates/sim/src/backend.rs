@@ -206,7 +206,7 @@ impl State {
             })
             .collect();
         self.demand(said.is_some_and(|said| said == known), || format!("wrong input for {:?}", segment.slot));
-        let whole = !segment.output.sample || end == slot.tokens.len();
+        let whole = segment.output.samples == 0 || end == slot.tokens.len();
         self.demand(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
     }
 
@@ -250,7 +250,7 @@ impl State {
                     output.prompt_logprobs.push(PromptLogprob { slot: segment.slot, position, logprobs });
                 }
             }
-            if segment.output.sample
+            if segment.output.samples > 0
                 && let Some(logits) = logits.last()
             {
                 let index = tokens.len() - sampler.prompt.len();
@@ -271,7 +271,7 @@ impl State {
 
     /// The planted bug: what a step that counts as done writes behind generated tokens is written once more, later.
     fn put_off(&mut self, plan: &StepPlan) {
-        let decoding = plan.segments.iter().filter(|segment| segment.output.sample);
+        let decoding = plan.segments.iter().filter(|segment| segment.output.samples > 0);
         let written = decoding.flat_map(|segment| {
             let end = segment.first_position + segment.tokens.len();
             let pages = self.pages.up_to(segment.slot, end).unwrap_or_default();

@@ -107,6 +107,7 @@ impl Process {
             max_step_tokens: 4096,
             max_slots: set_up.slots,
             steps_in_flight: set_up.steps_in_flight,
+            tokens_per_step: 1,
             batch_buckets: Vec::new(),
             adapters: Vec::new(),
             threads: 1,

@@ -126,7 +126,7 @@ impl Steps {
                 tokens: first_token..plan.tokens.len(),
                 first_position,
                 adapter: None,
-                output: SegmentOutput { sample: true, ..SegmentOutput::default() },
+                output: SegmentOutput { samples: 1, ..SegmentOutput::default() },
             });
         }
     }

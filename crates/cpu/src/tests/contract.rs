@@ -26,7 +26,7 @@ fn plan() -> StepPlan {
             tokens: 0..40,
             first_position: 0,
             adapter: None,
-            output: SegmentOutput { sample: true, prompt_logprobs: Some(3) },
+            output: SegmentOutput { samples: 1, prompt_logprobs: Some(3) },
         }],
         tables: vec![TableChange { slot: SlotId(0), first: 0, pages: 0..2 }],
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
@@ -85,7 +85,7 @@ fn a_sampled_token_can_be_an_input_before_it_is_known() {
             tokens: 0..1,
             first_position: 40,
             adapter: None,
-            output: SegmentOutput { sample: true, ..SegmentOutput::default() },
+            output: SegmentOutput { samples: 1, ..SegmentOutput::default() },
         }],
         tokens: vec![InputToken::LastSampled],
         ..StepPlan::default()

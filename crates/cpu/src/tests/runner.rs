@@ -123,7 +123,7 @@ pub(super) fn step(backend: &mut CpuBackend, batch: &mut [(&mut Sequence, usize)
             first_position: sequence.done,
             adapter: None,
             output: SegmentOutput {
-                sample: sequence.done + count == sequence.tokens.len(),
+                samples: (sequence.done + count == sequence.tokens.len()).into(),
                 ..SegmentOutput::default()
             },
         });

@@ -51,15 +51,18 @@ impl Scheduler {
         for row in rows.iter().filter(|row| !has_failed(row)) {
             self.advance(now, row, events);
         }
-        let mut samples = output.samples.drain(..);
-        for row in rows.iter().filter(|row| row.samples && !has_failed(row)) {
-            let sample = samples.next().filter(|sample| sample.slot == row.slot);
-            let Some(Sample { token, logprobs, .. }) = sample else {
+        let mut samples = output.samples.drain(..).peekable();
+        for row in rows.iter().filter(|row| row.samples > 0 && !has_failed(row)) {
+            let of_row = |sample: &Sample| sample.slot == row.slot;
+            if !samples.peek().is_some_and(of_row) {
                 return Err(EngineError::Results(format!("no sample for slot {}", row.slot.0)));
-            };
-            match token {
-                Ok(token) => self.accept(row.sequence, token, logprobs, events),
-                Err(error) => self.fail(row.sequence, not_finite(error), events),
+            }
+            for nth in 0..row.samples {
+                let Some(Sample { token, logprobs, .. }) = samples.next_if(of_row) else { break };
+                match token {
+                    Ok(token) => self.accept(row.sequence, (nth, token), logprobs, events),
+                    Err(error) => self.fail(row.sequence, not_finite(error), events),
+                }
             }
         }
         match samples.next() {
@@ -127,17 +130,22 @@ impl Scheduler {
         }
     }
 
+    /// The `nth` token of a step. Those behind a sequence's last are void: it is gone.
     fn accept(
         &mut self,
         id: SequenceId,
-        token: TokenId,
+        (nth, token): (usize, TokenId),
         logprobs: Option<TokenLogprobs>,
         events: &mut Vec<SessionEvent>,
     ) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         let Some(request) = self.requests.get(&sequence.request) else { return };
         let Stage::Running(run) = &mut sequence.stage else { return };
-        run.sampling -= 1;
+        match nth {
+            0 => run.sampling -= 1,
+            // The step has computed the one before, too.
+            _ => (run.computed, run.scheduled) = (run.computed + 1, run.scheduled + 1),
+        }
         sequence.tokens.push(token);
         let finish = request.finish(token, sequence.tokens.len(), self.limits.context_tokens);
         let event = EngineEvent::Token(TokenEvent {

@@ -83,7 +83,8 @@ struct Row {
     slot: SlotId,
     tokens: usize,
     phase: Phase,
-    samples: bool,
+    /// Tokens that it may sample.
+    samples: usize,
 }
 
 /// Something to say to the session that asked for it.

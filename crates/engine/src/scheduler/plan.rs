@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
+use baton_core::PAGE_TOKENS;
 use baton_kv::StepNumber;
 
 use super::{Row, Scheduler, StepInFlight};
@@ -85,13 +86,13 @@ impl Scheduler {
     }
 
     /// Whether a token may follow those that steps in flight sample. One that turns out to be a stop token makes what was
-    /// planned behind it void.
+    /// planned behind it void. Where a step may sample several nobody knows yet how many that will be.
     fn wants_another(&self, id: SequenceId) -> bool {
         let Some(Sequence { request, tokens, stage: Stage::Running(run), .. }) = self.sequences.get(&id) else {
             return false;
         };
         let most = self.requests.get(request).map_or(0, |request| request.most_tokens(self.limits.context_tokens));
-        tokens.len() + run.sampling < most
+        tokens.len() + run.sampling < most && (run.sampling == 0 || self.limits.tokens_per_step == 1)
     }
 
     /// As many of a sequence's tokens as the step still has room for.
@@ -107,10 +108,18 @@ impl Scheduler {
         }
 
         let prompt_end = request.asked.prompt.len() - 1;
-        let output = SegmentOutput {
-            sample: end == total && request.generates,
-            prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end),
+        let wanted = self.limits.tokens_per_step.min(request.most_tokens(self.limits.context_tokens) - total);
+        let samples = match wanted {
+            _ if end < total || !request.generates => 0,
+            0 | 1 => 1,
+            // Tokens before the last need pages, for which nobody is preempted.
+            _ => {
+                let _fewer = self.ledger.grow(&mut run.pages, end + wanted - 1);
+                wanted.min(run.pages.pages().len() * PAGE_TOKENS - end + 1)
+            }
         };
+        let output =
+            SegmentOutput { samples, prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end) };
         let plan = &mut self.plan;
         self.slots.give_pages(run.slot, run.pages.pages(), plan);
         let first_input = plan.tokens.len();
@@ -124,10 +133,10 @@ impl Scheduler {
             output,
         });
         let (tokens, phase) = (end - begin, run.phase);
-        self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples: output.sample });
+        self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples });
         run.scheduled = end;
         run.pages.touched_by(step);
-        if output.sample {
+        if samples > 0 {
             run.sampling += 1;
             run.phase = Phase::Decoding;
         }

@@ -59,6 +59,7 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
         max_step_tokens: 4096,
         max_slots,
         steps_in_flight: 1,
+        tokens_per_step: 1,
         batch_buckets: Vec::new(),
         adapters: Vec::new(),
         threads: 1,
@@ -115,7 +116,7 @@ impl FakeModel {
     fn run_segment(&mut self, plan: &StepPlan, segment: &Segment, output: &mut StepOutput) {
         let slot = self.slots.get_mut(&segment.slot).unwrap();
         let end = segment.first_position + segment.tokens.len();
-        let pages = self.pages.up_to(segment.slot, end).unwrap();
+        let pages = self.pages.up_to(segment.slot, end + segment.output.samples.saturating_sub(1)).unwrap();
         assert!(!segment.tokens.is_empty());
         if slot.has_failed {
             output.failed.push((segment.slot, ServeError::engine("not finite, a step before")));
@@ -149,14 +150,29 @@ impl FakeModel {
                 }
             }
         }
-        if segment.output.sample {
-            assert_eq!(end, slot.tokens.len(), "sampling needs the whole sequence");
+        if segment.output.samples == 0 {
+            return;
+        }
+        assert_eq!(end, slot.tokens.len(), "sampling needs the whole sequence");
+        assert!(segment.output.samples <= self.spec.tokens_per_step);
+        // A drafted token may be refused.
+        for nth in 0..=hash % segment.output.samples as u64 {
+            let position = slot.tokens.len() - 1;
+            if nth > 0 {
+                hash = mix(hash, slot.tokens[position].0.into());
+                let generated = self.spec.numerics.guarantee == Guarantee::ByOrigin;
+                let kv = if generated { !hash } else { hash };
+                memory[pages[position / PAGE_TOKENS].index()][position % PAGE_TOKENS] = kv;
+            }
             let outputs = slot.tokens.len() - slot.sampler.prompt.len();
             let token = sample(hash, slot.sampler.params.seed, slot.sampler.choice, outputs);
             slot.tokens.extend(token);
             slot.has_failed = token.is_none();
             self.samples += 1;
             output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs: None });
+            if slot.has_failed {
+                return;
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use baton_core::{
-    Attempt, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId, TokenRange,
+    Attempt, EngineEvent, FinishReason, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId,
+    TokenRange,
 };
 use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
 use baton_mock::{MockBackend, MockSize, MockVocabulary};
@@ -71,6 +72,24 @@ pub(crate) async fn generate(
     request: GenerateRequest,
 ) -> Result<Vec<TokenId>, (Vec<TokenId>, ServeError)> {
     read(mock.engine.start_generate(request, None).await.unwrap()).await
+}
+
+/// All tokens, and why there are no more.
+pub(crate) async fn finish(mock: &Mock, request: GenerateRequest) -> (Vec<TokenId>, FinishReason) {
+    let (mut stream, mut tokens) = (mock.engine.start_generate(request, None).await.unwrap(), Vec::new());
+    loop {
+        match stream.next().await {
+            Some(EngineEvent::Prompt(_)) => {}
+            Some(EngineEvent::Token(event)) => {
+                tokens.push(event.token);
+                if let Some(finish) = event.finish {
+                    assert!(stream.next().await.is_none(), "more after the end");
+                    return (tokens, finish);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 pub(crate) async fn hand_over(prefill: &Mock, decode: &Mock, request: GenerateRequest) -> Vec<TokenId> {

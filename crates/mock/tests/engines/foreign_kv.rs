@@ -35,7 +35,7 @@ pub(crate) fn step(slot: u32, prompt: &[u32], first: usize, pages: &[u32]) -> St
             tokens: 0..tokens.len(),
             first_position: first,
             adapter: None,
-            output: SegmentOutput { sample: true, ..SegmentOutput::default() },
+            output: SegmentOutput { samples: 1, ..SegmentOutput::default() },
         }],
         tokens,
         tables: vec![TableChange { slot: SlotId(slot), first: 0, pages: 0..pages.len() }],

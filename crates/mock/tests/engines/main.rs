@@ -7,4 +7,5 @@ mod fleet;
 mod foreign_kv;
 mod handoff;
 mod overlap;
+mod several_tokens;
 mod speed;

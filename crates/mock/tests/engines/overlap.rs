@@ -18,7 +18,7 @@ fn next(position: usize) -> StepPlan {
             tokens: 0..1,
             first_position: position,
             adapter: None,
-            output: SegmentOutput { sample: true, ..SegmentOutput::default() },
+            output: SegmentOutput { samples: 1, ..SegmentOutput::default() },
         }],
         tokens: vec![InputToken::LastSampled],
         ..StepPlan::default()

@@ -1,0 +1,105 @@
+//! Steps that give a sequence several tokens: nothing that is said changes with that, there are only fewer steps.
+
+use baton_core::{FinishReason, GenerateRequest, SamplingParams, TokenId};
+use baton_protocol::Engine;
+
+use crate::fleet::{finish, generate, hand_over, mock, mock_with, read, request};
+
+#[tokio::test]
+async fn streams_do_not_depend_on_the_tokens_of_a_step() {
+    let alone = mock("output-tokens=40");
+    for tokens_per_step in [1, 2, 5, 40] {
+        for steps_in_flight in [1, 2] {
+            let config =
+                format!("output-tokens=40,tokens-per-step={tokens_per_step},steps-in-flight={steps_in_flight}");
+            // The small pool is not enough for all.
+            for kv_pages in [400, 20] {
+                let mock = mock_with(&config, kv_pages, 1);
+                let requests = || {
+                    (0..8).map(|id| {
+                        // Some end by a stop token, some by their length.
+                        let mut request = request(id, 60 + id as usize, 30 + 3 * id as u32);
+                        request.limits.stop_tokens.push(TokenId(5 + id as u32));
+                        request.sampling = SamplingParams { temperature: 1.0, seed: id, ..SamplingParams::greedy() };
+                        request
+                    })
+                };
+                let mut streams = Vec::new();
+                for request in requests() {
+                    streams.push(mock.engine.start_generate(request, None).await.unwrap());
+                }
+                for (stream, request) in streams.into_iter().zip(requests()) {
+                    assert_eq!(read(stream).await.unwrap(), generate(&alone, request).await.unwrap());
+                }
+                let counters = mock.handle.report().counters;
+                // With more tokens a step all have ended before the pages have.
+                assert!(counters.preemptions > 0 || kv_pages > 20 || tokens_per_step > 2, "{config}: {counters:?}");
+                mock.handle.audit().await.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn there_are_as_few_steps_as_can_be() {
+    // Prompt, tokens per step → steps for 24 tokens, the first of which is sampled with the prompt.
+    for (tokens_per_step, steps) in [(1, 24), (2, 12), (5, 5), (24, 1), (64, 1)] {
+        let mock = mock(&format!("tokens-per-step={tokens_per_step}"));
+        assert_eq!(generate(&mock, request(1, 10, 24)).await.unwrap().len(), 24);
+        let counters = mock.handle.report().counters;
+        assert_eq!((counters.steps, counters.generated_tokens), (steps, 24), "{tokens_per_step} per step");
+    }
+}
+
+#[tokio::test]
+async fn a_choice_ends_where_it_should_inside_of_a_step() {
+    let (one, several) = (mock("context=100,output-tokens=12"), mock("context=100,output-tokens=12,tokens-per-step=7"));
+    // Most tokens, whether there is a stop token → how many come, and why no more.
+    let cases = [
+        (10, true, 10, FinishReason::Length),
+        (30, true, 13, FinishReason::StopToken),
+        (30, false, 30, FinishReason::Length),
+        // The context is full.
+        (500, false, 40, FinishReason::Length),
+    ];
+    for (max_tokens, stops, tokens, reason) in cases {
+        let asked = || {
+            let mut request = request(1, 60, max_tokens);
+            request.limits.stop_tokens.truncate(stops.into());
+            request
+        };
+        let (said, finished) = finish(&several, asked()).await;
+        assert_eq!((said.len(), finished), (tokens, reason));
+        assert_eq!(said, generate(&one, asked()).await.unwrap());
+    }
+    several.handle.audit().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn prompts_are_handed_over_and_streams_resumed() {
+    let (prefill, decode) = (mock("tokens-per-step=3"), mock("tokens-per-step=5"));
+    for (id, prompt_tokens) in [(1, 33), (2, 700)] {
+        let asked = || request(id, prompt_tokens, 20);
+        let whole = generate(&mock(""), asked()).await.unwrap();
+        assert_eq!(hand_over(&prefill, &decode, asked()).await, whole, "{prompt_tokens} tokens");
+        for accepted in [1, 4, 19] {
+            let rest = GenerateRequest { outputs: vec![whole[..accepted].to_vec()], ..asked() };
+            assert_eq!(generate(&decode, rest).await.unwrap(), whole[accepted..], "after {accepted}");
+        }
+    }
+    prefill.handle.audit().await.unwrap().unwrap();
+    decode.handle.audit().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn failures_come_after_the_same_tokens() {
+    let faults = "error-rate=0.3,error-after-tokens=4,seed=3";
+    let (one, several) = (mock(faults), mock(&format!("{faults},tokens-per-step=3")));
+    let mut failed = 0;
+    for id in 0..30 {
+        let said = [generate(&one, request(id, 40, 10)).await, generate(&several, request(id, 40, 10)).await];
+        failed += usize::from(said[0].is_err());
+        assert_eq!(said[0].as_ref().map_err(|(tokens, _)| tokens), said[1].as_ref().map_err(|(tokens, _)| tokens));
+    }
+    assert!(failed > 0);
+}
