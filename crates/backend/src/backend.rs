@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use baton_core::{AdapterId, Numerics, ServeError, ShardCounters, TokenId, TokenLogprobs};
-use baton_fabric::{KvPool, LayerCounter};
+use baton_fabric::{KvMemory, LayerCounter};
 use thiserror::Error;
 
 use crate::plan::{SlotId, StepPlan};
@@ -25,7 +25,7 @@ pub trait Backend: Send {
     fn count_shards(&self, _shards: &mut Vec<ShardCounters>) {}
 
     /// The memory behind its pages, for hand-offs to and from other engines. `None` when it cannot be shared.
-    fn kv_pool(&self) -> Option<Arc<KvPool>> {
+    fn kv_memory(&self) -> Option<Arc<dyn KvMemory>> {
         None
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::{Guarantee, Numerics, PAGE_TOKENS, PageId, ShardCounters};
-use baton_fabric::{KvPool, LayerCounter};
+use baton_fabric::{KvMemory, LayerCounter};
 use baton_model::{DecoderSpec, Model, Part, TensorFile, TensorView};
 use half::bf16;
 
@@ -231,7 +231,7 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn kv_pool(&self) -> Option<Arc<KvPool>> {
-        Some(Arc::clone(self.decoder.kv_pool()))
+    fn kv_memory(&self) -> Option<Arc<dyn KvMemory>> {
+        Some(Arc::clone(self.decoder.kv_memory()) as _)
     }
 }

@@ -65,7 +65,7 @@ impl CpuBackend {
     pub fn fill_kv(&mut self) {
         /// Makes a small number in all element types: about 0.005 in bf16.
         const BYTE: u8 = 0x3b;
-        for shard in self.decoder.kv_pool().shards() {
+        for shard in self.decoder.kv_memory().shards() {
             let region = &shard.region;
             // SAFETY: all of a mapped region; the backend is borrowed exclusively, so no step runs.
             unsafe { region.base().as_ptr().write_bytes(BYTE, region.bytes()) };

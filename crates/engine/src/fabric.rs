@@ -9,8 +9,8 @@ use baton_core::{
     EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenRange,
 };
 use baton_fabric::{
-    Chunk, Export, FabricCounters, FabricError, FabricOptions, KvPool, KvTarget, Landed, LayerCounter, PortKey,
-    PortLimits, Receiver, Sender, checksum,
+    Chunk, Export, FabricCounters, FabricError, FabricOptions, KvMemory, KvTarget, Landed, LayerCounter, PortKey,
+    PortLimits, Receiver, Sender, ShardLayout, checksum,
 };
 use baton_protocol::Secret;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,8 @@ pub struct Fabric {
 }
 
 pub(crate) struct FabricHandOff {
-    pool: Arc<KvPool>,
+    memory: Arc<dyn KvMemory>,
+    shards: Vec<ShardLayout>,
     receiver: Receiver,
     sender: Sender,
     advertised: Option<SocketAddr>,
@@ -60,7 +61,7 @@ struct Target {
 impl FabricHandOff {
     pub(crate) fn start(
         fabric: Fabric,
-        pool: &Arc<KvPool>,
+        memory: &Arc<dyn KvMemory>,
         layers_done: LayerCounter,
         numerics_id: &str,
         inbox: &Arc<Inbox>,
@@ -79,12 +80,13 @@ impl FabricHandOff {
             let _ = landed.push(Message::Landed(ReservationId(done.reservation.id), done.times));
         };
         let receiver =
-            Receiver::start(fabric.listener, Arc::clone(pool), options.clone(), Arc::clone(&counters), tell)?;
+            Receiver::start(fabric.listener, Arc::clone(memory), options.clone(), Arc::clone(&counters), tell)?;
         let layers_before = layers_done.done();
-        let sender = Sender::new(Arc::clone(pool), layers_done, options, Arc::clone(&counters))?;
+        let sender = Sender::new(Arc::clone(memory), layers_done, options, Arc::clone(&counters))?;
         fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
         Ok(Self {
-            pool: Arc::clone(pool),
+            memory: Arc::clone(memory),
+            shards: memory.shard_layouts(),
             receiver,
             sender,
             advertised: fabric.advertised,
@@ -164,7 +166,7 @@ impl HandOff for FabricHandOff {
         let computed = match computed {
             Computed::Already => baton_fabric::Computed::Already,
             Computed::InStep(step) => {
-                let layers = u64::from(self.pool.layout().layers);
+                let layers = u64::from(self.memory.layout().layers);
                 baton_fabric::Computed::AfterLayers { before: self.layers_before + step * layers }
             }
         };
@@ -199,9 +201,10 @@ impl HandOff for FabricHandOff {
     }
 
     fn shards(&self) -> Vec<ShardCounters> {
-        let shards = self.pool.shards().iter().map(|shard| ShardCounters {
-            kv_bytes_received: FabricCounters::get(&shard.bytes_received),
-            kv_bytes_sent: FabricCounters::get(&shard.bytes_sent),
+        let shards = self.counters.by_shard(&self.shards).into_iter();
+        let shards = shards.map(|(kv_bytes_received, kv_bytes_sent)| ShardCounters {
+            kv_bytes_received,
+            kv_bytes_sent,
             ..ShardCounters::default()
         });
         shards.collect()

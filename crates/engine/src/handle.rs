@@ -195,9 +195,10 @@ fn start_fabric(
     inbox: &Arc<Inbox>,
     started: Instant,
 ) -> Result<Box<dyn HandOff>, EngineError> {
-    let pool = backend.kv_pool().ok_or_else(|| EngineError::Fabric("the backend's KV cannot be shared".to_owned()))?;
+    let memory =
+        backend.kv_memory().ok_or_else(|| EngineError::Fabric("the backend's KV cannot be shared".to_owned()))?;
     let numerics_id = &backend.spec().numerics.id;
-    let handoff = FabricHandOff::start(fabric, &pool, backend.layers_done(), numerics_id, inbox, started);
+    let handoff = FabricHandOff::start(fabric, &memory, backend.layers_done(), numerics_id, inbox, started);
     handoff.map(|handoff| Box::new(handoff) as _).map_err(|error| EngineError::Fabric(error.to_string()))
 }
 

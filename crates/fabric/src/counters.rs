@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::layout::ShardLayout;
+
 #[derive(Debug, Default)]
 pub struct FabricCounters {
     pub pages_received: AtomicU64,
@@ -21,6 +23,20 @@ pub struct FabricCounters {
 impl FabricCounters {
     pub(crate) fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Received and sent bytes of each of an engine's shards. Pages travel whole, so a shard has its share of them by heads; every
+    /// holder of a head receives it, and the first one sends it.
+    pub fn by_shard(&self, shards: &[ShardLayout]) -> Vec<(u64, u64)> {
+        let (received, sent) = (Self::get(&self.bytes_received), Self::get(&self.bytes_sent));
+        let mut offered_heads = 0;
+        let shares = shards.iter().map(|shard| {
+            let share = |bytes| bytes / u64::from(shard.kv.kv_heads) * shard.heads.len() as u64;
+            let is_offered = shard.heads.start >= offered_heads;
+            offered_heads = offered_heads.max(shard.heads.end);
+            (share(received), if is_offered { share(sent) } else { 0 })
+        });
+        shares.collect()
     }
 
     pub fn get(counter: &AtomicU64) -> u64 {

@@ -15,7 +15,6 @@ use std::time::Instant;
 use baton_core::{PageId, PromptTimes};
 
 use crate::fence::FenceMark;
-use crate::link::Delivered;
 use crate::wire::ReservationKey;
 
 /// More pages of a layer are offered in several pieces, so that what has arrived is noticed on slow connections, too.
@@ -48,6 +47,14 @@ impl Computed {
             Self::AfterLayers { before } => layers_done > before + u64::from(layer),
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// From the target's `begin` on.
+    pub verified_pages: u32,
+    /// Bytes changed after they were summed: what lies in the sender's memory is not to be trusted either.
+    pub damaged: bool,
 }
 
 /// What became of a hand-off, or why there is no answer.

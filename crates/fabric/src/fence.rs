@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::region::{Region, RegionAddress, RemoteRegion};
+use crate::region::{MemfdAddress, Region, RemoteRegion};
 
 const SLOTS: usize = 4096;
 
@@ -35,7 +35,7 @@ impl FenceTable {
         Ok(Arc::new(Self { region, free: Mutex::new((0..SLOTS as u32).rev().collect()) }))
     }
 
-    pub(crate) fn address(&self) -> RegionAddress {
+    pub(crate) fn address(&self) -> MemfdAddress {
         self.region.address()
     }
 
@@ -87,7 +87,7 @@ impl FenceView for Arc<FenceTable> {
 pub(crate) struct RemoteFences(RemoteRegion);
 
 impl RemoteFences {
-    pub(crate) fn open(address: &RegionAddress) -> io::Result<Self> {
+    pub(crate) fn open(address: &MemfdAddress) -> io::Result<Self> {
         Ok(Self(RemoteRegion::open(address)?))
     }
 }

@@ -61,6 +61,11 @@ impl KvLayout {
         heads.saturating_mul(self.head_bytes())
     }
 
+    /// One layer of a page, all heads.
+    pub fn block_bytes(&self) -> usize {
+        self.page_bytes() / self.layers.max(1) as usize
+    }
+
     /// The heads of shard `index` of `shards`; `None` unless one number divides the other. With more shards than heads
     /// neighbouring shards hold the same one:
     ///

@@ -1,5 +1,5 @@
 //! KV hand-off between engines. The sender's step loop says which pages are final, layer by layer; verified pages arrive in
-//! the receiver's pool. The receiver is the only writer of its pool, so a sender that is stopped, late or restarted cannot
+//! the receiver's memory. Only the receiver writes to reserved pages there, so a sender that is stopped, late or restarted cannot
 //! hurt anyone: it can only offer.
 //!
 //! ```text
@@ -15,14 +15,14 @@ mod counters;
 mod cursor;
 mod error;
 mod fence;
-mod huge;
+mod host;
 mod inbox;
 mod layers;
 mod layout;
 mod link;
+mod memory;
 mod options;
 mod pace;
-mod pool;
 mod port;
 mod receiver;
 mod region;
@@ -33,15 +33,15 @@ mod wire;
 pub use auth::PortKey;
 pub use checksum::{Checksum, checksum};
 pub use counters::FabricCounters;
-pub use cursor::{Chunk, Computed, Outcome};
+pub use cursor::{Chunk, Computed, Delivered, Outcome};
 pub use error::FabricError;
+pub use host::{HostMemory, HostShard};
 pub use layers::LayerCounter;
 pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
-pub use link::Delivered;
+pub use memory::{KvMemory, PeerMemory, RegionAddress, ShardAddress};
 pub use options::FabricOptions;
-pub use pool::{KvPool, Shard, ShardAddress};
 pub use port::PortLimits;
 pub use receiver::{Landed, Receiver};
-pub use region::{Region, RegionAddress, RemoteRegion};
+pub use region::{MemfdAddress, Region};
 pub use sender::{Export, Sender};
 pub use wire::{KvTarget, ReservationKey, Transport};

@@ -1,23 +1,22 @@
 //! One data connection to one receiver, with a thread that offers and a thread that hears answers. Neither the step loop nor a
 //! thread that computes ever waits for them: a receiver that is slow is late, and that is all.
 
-use std::io::{self, BufReader, IoSlice, Write};
+use std::io::{self, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use baton_core::{PageId, PromptTimes};
+use baton_core::PromptTimes;
 
-use crate::checksum::checksum;
 use crate::counters::FabricCounters;
 use crate::cursor::{Chunk, Cursor, Cursors, Next, Piece};
 use crate::error::FabricError;
 use crate::fence::{FenceTable, FenceView};
 use crate::inbox::lock;
 use crate::layers::LayerCounter;
+use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::pace::Pace;
-use crate::pool::KvPool;
 use crate::port::introduce;
 use crate::wire::{
     Hello, Offer, ReservationKey, ToReceiver, ToSender, Transport, host_identity, read_message, write_message,
@@ -26,14 +25,6 @@ use crate::wire::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the layer counter is read while the next piece is being computed: no thread that computes wakes anybody.
 const LAYER_POLL: Duration = Duration::from_micros(500);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delivered {
-    /// From the target's `begin` on.
-    pub verified_pages: u32,
-    /// Bytes changed after they were summed: what lies in the sender's memory is not to be trusted either.
-    pub damaged: bool,
-}
 
 pub(crate) struct Link {
     state: Mutex<State>,
@@ -49,22 +40,12 @@ struct State {
 
 /// What a sender has to offer from.
 pub(crate) struct Origin {
-    pub(crate) pool: Arc<KvPool>,
+    pub(crate) memory: Arc<dyn KvMemory>,
     pub(crate) layers_done: LayerCounter,
     pub(crate) fences: Arc<FenceTable>,
     pub(crate) counters: Arc<FabricCounters>,
     pub(crate) options: FabricOptions,
     pub(crate) pace: Pace,
-}
-
-impl Origin {
-    /// Blocks are taken whole, so each shard has its share of them by heads.
-    fn count_by_shard(&self, bytes: u64) {
-        let heads = u64::from(self.pool.layout().kv_heads);
-        for shard in self.pool.offered() {
-            FabricCounters::add(&shard.bytes_sent, bytes / heads * shard.layout.heads.len() as u64);
-        }
-    }
 }
 
 /// What the offering thread does next.
@@ -79,7 +60,7 @@ impl Link {
     /// Returns at once; the link's own thread connects, and what is to be sent waits for it. A receiver that cannot be reached
     /// fails every hand-off on the link.
     pub(crate) fn open(address: SocketAddr, origin: &Arc<Origin>) -> Result<Arc<Self>, FabricError> {
-        let state = State { cursors: Cursors::new(origin.pool.layout().layers), closed: None };
+        let state = State { cursors: Cursors::new(origin.memory.layout().layers), closed: None };
         let link = Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() });
         let (offering, origin) = (Arc::clone(&link), Arc::clone(origin));
         spawn("kv-offer", move || {
@@ -179,7 +160,7 @@ fn connect(address: SocketAddr, origin: &Origin) -> Result<(TcpStream, Transport
     let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(FabricError::Connect)?;
     stream.set_nodelay(true).map_err(FabricError::Connect)?;
     let FabricOptions { shm_allowed, ref key, ref limits, .. } = origin.options;
-    let (shards, fences) = (origin.pool.addresses(), origin.fences.address());
+    let (shards, fences) = (origin.memory.addresses(), origin.fences.address());
     let hello = Hello { shards, fences, host: host_identity(), shm_allowed };
     let transport = introduce(&stream, key, limits, &hello)?;
     Ok((stream, transport))
@@ -195,7 +176,6 @@ fn hear(answers: &mut BufReader<TcpStream>, link: &Link, origin: &Origin) -> io:
         match answer {
             ToSender::Taken { reservation, bytes, damaged } => {
                 FabricCounters::add(&counters.bytes_sent, bytes);
-                origin.count_by_shard(bytes);
                 let layers_done = origin.layers_done.done();
                 let early = lock(&link.state).cursors.taken(reservation, damaged, layers_done, Instant::now());
                 FabricCounters::add(&counters.bytes_sent_early, if early { bytes } else { 0 });
@@ -238,8 +218,8 @@ impl Offering {
 
     fn offer(&mut self, piece: Piece) -> io::Result<()> {
         let Piece { reservation, fence, layer, first_index, pages } = piece;
-        self.wait_for_the_line(pages.len() * self.origin.pool.block_bytes())?;
-        let checksums = self.sums(layer, &pages);
+        self.wait_for_the_line(pages.len() * self.origin.memory.layout().block_bytes())?;
+        let checksums = self.origin.memory.sum(layer, &pages)?;
         // Sums of pages that were reused meanwhile would vouch for the wrong bytes.
         if self.origin.fences.holds(fence) {
             self.send(Offer { reservation, fence, layer, first_index, pages, checksums })?;
@@ -261,38 +241,12 @@ impl Offering {
         }
     }
 
-    fn sums(&self, layer: u32, pages: &[PageId]) -> Vec<u64> {
-        pages.iter().flat_map(|page| self.blocks(layer, *page).map(checksum)).collect()
-    }
-
-    /// The page's block in each offered shard.
-    fn blocks(&self, layer: u32, page: PageId) -> impl Iterator<Item = &[u8]> {
-        self.origin.pool.offered().map(move |shard| {
-            // SAFETY: a block of our own pool. Steps do not write a page that is being handed over; should it be reused
-            // all the same after an abort, the fence or the checksum tells the receiver.
-            unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }
-        })
-    }
-
     fn send(&mut self, offer: Offer) -> io::Result<()> {
         let (layer, pages) = (offer.layer, offer.pages.clone());
         write_message(&mut self.stream, &ToReceiver::Offer(offer))?;
-        if self.transport == Transport::Tcp {
-            let blocks: Vec<&[u8]> = pages.iter().flat_map(|page| self.blocks(layer, *page)).collect();
-            write_all_vectored(&self.stream, &blocks)?;
-        }
-        Ok(())
-    }
-}
-
-fn write_all_vectored(mut stream: &TcpStream, blocks: &[&[u8]]) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = blocks.iter().map(|block| IoSlice::new(block)).collect();
-    let mut rest = &mut slices[..];
-    while !rest.is_empty() {
-        match stream.write_vectored(rest)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => IoSlice::advance_slices(&mut rest, written),
+        match self.transport {
+            Transport::Shm => Ok(()),
+            Transport::Tcp => self.origin.memory.send(layer, &pages, &mut self.stream),
         }
     }
-    Ok(())
 }

@@ -10,15 +10,15 @@ use super::*;
 use crate::fence::FenceTable;
 use crate::layout::{KvLayout, PageOrder};
 use crate::wire::host_identity;
-use crate::{FabricOptions, KvPool, Receiver};
+use crate::{FabricOptions, HostMemory, KvMemory, Receiver};
 
 const KEY: [u8; 32] = [7; 32];
 const LIMITS: PortLimits = PortLimits { greeting: Duration::from_millis(300), silence: Duration::from_millis(600) };
 /// However busy this machine is.
 const LATEST: Duration = Duration::from_secs(30);
 
-fn pool() -> KvPool {
-    KvPool::new(KvLayout { order: PageOrder::PlainF32, layers: 1, kv_heads: 1, head_dim: 4 }, 2, 1).unwrap()
+fn memory() -> HostMemory {
+    HostMemory::new(KvLayout { order: PageOrder::PlainF32, layers: 1, kv_heads: 1, head_dim: 4 }, 2, 1).unwrap()
 }
 
 struct Port(std::net::SocketAddr, #[expect(dead_code, reason = "it listens while it lives")] Receiver);
@@ -28,7 +28,7 @@ fn port() -> Port {
         FabricOptions { numerics_id: "n".to_owned(), shm_allowed: true, key: PortKey::new(KEY), limits: LIMITS };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    Port(address, Receiver::start(listener, Arc::new(pool()), options, Arc::default(), |_| ()).unwrap())
+    Port(address, Receiver::start(listener, Arc::new(memory()), options, Arc::default(), |_| ()).unwrap())
 }
 
 impl Port {
@@ -40,7 +40,7 @@ impl Port {
 }
 
 fn hello() -> Hello {
-    let (shards, fences) = (pool().addresses(), FenceTable::new().unwrap().address());
+    let (shards, fences) = (memory().addresses(), FenceTable::new().unwrap().address());
     Hello { shards, fences, host: host_identity(), shm_allowed: false }
 }
 

@@ -12,10 +12,10 @@ use crate::auth::random;
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::inbox::{Inbox, Inboxes, lock, verified_tokens};
+use crate::memory::KvMemory;
 use crate::options::FabricOptions;
-use crate::pool::KvPool;
 use crate::port::{Admitted, accept_all, admit};
-use crate::source::{Block, BlockSource, ShmSource, TcpSource};
+use crate::source::Source;
 use crate::wire::{
     Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, VERSION, host_identity, read_message, write_message,
 };
@@ -37,7 +37,7 @@ pub struct Receiver {
 }
 
 struct Shared {
-    pool: Arc<KvPool>,
+    memory: Arc<dyn KvMemory>,
     inboxes: Inboxes,
     counters: Arc<FabricCounters>,
     on_landed: OnLanded,
@@ -48,14 +48,14 @@ impl Receiver {
     /// Serves senders on `listener` from its own threads until the process ends.
     pub fn start(
         listener: TcpListener,
-        pool: Arc<KvPool>,
+        memory: Arc<dyn KvMemory>,
         options: FabricOptions,
         counters: Arc<FabricCounters>,
         on_landed: impl Fn(Landed) + Send + Sync + 'static,
     ) -> Result<Self, FabricError> {
         let address = listener.local_addr().map_err(FabricError::Connect)?;
         let (inboxes, on_landed) = (Inboxes::default(), Box::new(on_landed));
-        let shared = Arc::new(Shared { pool, inboxes, counters, on_landed, options });
+        let shared = Arc::new(Shared { memory, inboxes, counters, on_landed, options });
         let serving = shared.clone();
         let serve = move |stream| {
             if let Err(error) = serve_sender(stream, &serving) {
@@ -72,7 +72,7 @@ impl Receiver {
     /// From now on senders that know the returned target may fill these pages (positions `[begin, end)` of a sequence).
     pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
         let reservation = ReservationKey { id, key: u64::from_le_bytes(random().map_err(FabricError::Memory)?) };
-        let layout = self.shared.pool.layout().clone();
+        let layout = self.shared.memory.layout().clone();
         let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers);
         self.shared.inboxes.insert(reservation, inbox, Instant::now());
         Ok(KvTarget {
@@ -122,7 +122,7 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         let answer = match message {
             ToReceiver::Alive => continue,
             ToReceiver::Offer(offer) => {
-                let Taken { bytes, damaged } = take(&offer, source.as_mut(), &mut input, &connection, shared)?;
+                let Taken { bytes, damaged } = take(&offer, &mut source, &mut input, &connection, shared)?;
                 ToSender::Taken { reservation: offer.reservation, bytes, damaged }
             }
             ToReceiver::Finish { reservation, times } => {
@@ -140,8 +140,8 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Shared memory where the sender's regions can be mapped, its connection otherwise.
-fn source_of(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, String> {
-    let ours = shared.pool.layout();
+fn source_of(hello: &Hello, shared: &Shared) -> Result<Source, String> {
+    let ours = shared.memory.layout();
     if hello.shards.iter().any(|shard| shard.layout.kv != *ours) {
         return Err(format!("KV layouts differ: ours {ours:?}, the sender's {:?}", hello.shards.first()));
     }
@@ -157,12 +157,12 @@ fn source_of(hello: &Hello, shared: &Shared) -> Result<Box<dyn BlockSource>, Str
         return Err(format!("the sender offers {covered} KV heads of {}", ours.kv_heads));
     }
     if hello.shm_allowed && shared.options.shm_allowed && hello.host == host_identity() {
-        match ShmSource::open(hello) {
-            Ok(source) => return Ok(Box::new(source)),
+        match Source::shm(hello, Arc::clone(&shared.memory)) {
+            Ok(source) => return Ok(source),
             Err(error) => tracing::warn!(%error, "cannot map the sender's memory, falling back to tcp"),
         }
     }
-    Ok(Box::new(TcpSource::new(hello)))
+    Ok(Source::tcp(hello))
 }
 
 #[derive(Default)]
@@ -175,14 +175,15 @@ struct Taken {
 /// Copies what is expected, skips what is not.
 fn take(
     offer: &Offer,
-    source: &mut dyn BlockSource,
+    source: &mut Source,
     input: &mut dyn Read,
     connection: &Arc<TcpStream>,
     shared: &Shared,
 ) -> io::Result<Taken> {
     let started = Instant::now();
-    let layers = shared.pool.layout().layers;
-    if offer.layer >= layers || offer.checksums.len() != offer.pages.len() * source.shards().len() {
+    let layout = shared.memory.layout();
+    let (page_sums, at_once) = (source.sums_per_page(), source.pages_at_once());
+    if offer.layer >= layout.layers || offer.checksums.len() != offer.pages.len() * page_sums {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an offer that does not add up"));
     }
     let expecting = shared.inboxes.get(offer.reservation);
@@ -191,30 +192,35 @@ fn take(
         None => FabricCounters::add(&shared.counters.unknown_offers, 1),
     }
     let mut taken = Taken::default();
-    for (at, (page, sums)) in offer.pages.iter().zip(offer.checksums.chunks(source.shards().len())).enumerate() {
-        let block = Block { layer: offer.layer, page: *page, sums };
-        // Held for one block. Should the sender stop in the middle of it, `revoke` closes the connection.
+    let pieces = offer.pages.chunks(at_once).zip(offer.checksums.chunks(at_once * page_sums));
+    for (piece, (pages, sums)) in pieces.enumerate() {
+        let first_index = offer.first_index.saturating_add((piece * at_once) as u32);
+        // Held for these pages. Should the sender stop in the middle of them, `revoke` closes the connection.
         let mut inbox = expecting.as_ref().filter(|slot| slot.is_open()).map(|slot| lock(&slot.inbox));
         let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
-        let index = offer.first_index.saturating_add(at as u32);
-        let expected = inbox.as_ref().and_then(|inbox| inbox.slot(index).map(|slot| (slot, inbox.pages[slot])));
-        let good = source.receive(block, &shared.pool, expected.map(|(_, target)| target), input)?;
-        let (Some(inbox), Some((slot, _))) = (&mut inbox, expected) else { continue };
-        if !good {
-            FabricCounters::add(&shared.counters.checksum_failures, 1);
-            taken.damaged = true;
-            inbox.unmark(slot, offer.layer);
-        } else if !source.fence_holds(offer.fence) {
-            FabricCounters::add(&shared.counters.stale_blocks, 1);
-            inbox.unmark(slot, offer.layer);
-        } else {
-            inbox.mark(slot, offer.layer);
-            expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
-            taken.bytes += source.block_bytes() as u64;
-            for shard in shared.pool.shards() {
-                FabricCounters::add(&shard.bytes_received, shard.layout.block_bytes() as u64);
+        let indexes = (0..pages.len() as u32).map(|at| first_index.saturating_add(at));
+        let slots: Vec<_> = indexes.map(|index| inbox.as_ref().and_then(|inbox| inbox.slot(index))).collect();
+        let targets = slots.iter().map(|slot| inbox.as_ref().zip(*slot).map(|(inbox, slot)| inbox.pages[slot]));
+        let wanted: Vec<_> = pages.iter().copied().zip(targets).collect();
+        // SAFETY: pages that are reserved for this hand-off, whose inbox is locked.
+        let written = unsafe { source.receive(offer.layer, &wanted, shared.memory.as_ref(), input) }?;
+        let Some(inbox) = &mut inbox else { continue };
+        let fresh = source.fence_holds(offer.fence);
+        let expected = slots.iter().zip(sums.chunks(page_sums)).filter_map(|(slot, sums)| Some(((*slot)?, sums)));
+        for ((slot, expected), written) in expected.zip(written.chunks(page_sums)) {
+            if written != expected {
+                FabricCounters::add(&shared.counters.checksum_failures, 1);
+                taken.damaged = true;
+                inbox.unmark(slot, offer.layer);
+            } else if !fresh {
+                FabricCounters::add(&shared.counters.stale_blocks, 1);
+                inbox.unmark(slot, offer.layer);
+            } else {
+                inbox.mark(slot, offer.layer);
+                expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
+                taken.bytes += layout.block_bytes() as u64;
+                FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layout.layers));
             }
-            FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layers));
         }
     }
     FabricCounters::add(&shared.counters.bytes_received, taken.bytes);

@@ -8,10 +8,10 @@ use crate::checksum::checksum;
 use crate::fence::{FenceMark, FenceTable};
 use crate::layout::{KvLayout, PageOrder};
 use crate::port::introduce;
-use crate::{PortKey, PortLimits};
+use crate::{HostMemory, PortKey, PortLimits};
 
 struct Rig {
-    from: KvPool,
+    from: HostMemory,
     fences: Arc<FenceTable>,
     receiver: Receiver,
     counters: Arc<FabricCounters>,
@@ -20,7 +20,7 @@ struct Rig {
 
 fn rig(shm_allowed: bool) -> Rig {
     let layout = KvLayout { order: PageOrder::PlainF32, layers: 1, kv_heads: 1, head_dim: 4 };
-    let (from, to) = (KvPool::new(layout.clone(), 2, 1).unwrap(), KvPool::new(layout, 2, 1).unwrap());
+    let (from, to) = (HostMemory::new(layout.clone(), 2, 1).unwrap(), HostMemory::new(layout, 2, 1).unwrap());
     let (fences, counters) = (FenceTable::new().unwrap(), Arc::<FabricCounters>::default());
     let (tell, _landed) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use serde::{Deserialize, Serialize};
 
-use crate::huge::HUGE_PAGE_BYTES;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A mapping; unmapped on drop.
 struct Mapping {
@@ -109,8 +109,8 @@ impl Region {
     }
 
     /// What another process needs to map this memory.
-    pub fn address(&self) -> RegionAddress {
-        RegionAddress {
+    pub fn address(&self) -> MemfdAddress {
+        MemfdAddress {
             process: std::process::id(),
             descriptor: self.file.as_raw_fd(),
             bytes: self.mapping.bytes as u64,
@@ -118,22 +118,22 @@ impl Region {
     }
 }
 
-/// Names a [`Region`] of a process on the same host.
+/// Names a [`Region`] of a process on the same host: an anonymous file, by its descriptor there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionAddress {
+pub struct MemfdAddress {
     pub process: u32,
     pub descriptor: i32,
     pub bytes: u64,
 }
 
 /// Another process's region, mapped for reading. It may change under our eyes: only copies that were checked count.
-pub struct RemoteRegion {
+pub(crate) struct RemoteRegion {
     mapping: Mapping,
 }
 
 impl RemoteRegion {
     /// Fails when the process is gone, on another host, or of another user.
-    pub fn open(address: &RegionAddress) -> io::Result<Self> {
+    pub(crate) fn open(address: &MemfdAddress) -> io::Result<Self> {
         let file = File::open(format!("/proc/{}/fd/{}", address.process, address.descriptor))?;
         let bytes = file.metadata()?.len();
         if bytes != address.bytes {
@@ -143,7 +143,7 @@ impl RemoteRegion {
     }
 
     /// `None` when the range does not lie inside.
-    pub fn at(&self, offset: usize, bytes: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn at(&self, offset: usize, bytes: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         if end > self.mapping.bytes {
             return None;

@@ -15,9 +15,9 @@ use crate::fence::{Fence, FenceTable};
 use crate::inbox::lock;
 use crate::layers::LayerCounter;
 use crate::link::{Link, Origin};
+use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::pace::Pace;
-use crate::pool::KvPool;
 use crate::wire::{KvTarget, VERSION};
 
 pub struct Sender {
@@ -27,15 +27,15 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// `layers_done` counts the layers of the backend that writes the pool.
+    /// `layers_done` counts the layers of the backend that writes the memory.
     pub fn new(
-        pool: Arc<KvPool>,
+        memory: Arc<dyn KvMemory>,
         layers_done: LayerCounter,
         options: FabricOptions,
         counters: Arc<FabricCounters>,
     ) -> Result<Self, FabricError> {
         let fences = FenceTable::new().map_err(FabricError::Memory)?;
-        let origin = Arc::new(Origin { pool, layers_done, fences, counters, options, pace: Pace::default() });
+        let origin = Arc::new(Origin { memory, layers_done, fences, counters, options, pace: Pace::default() });
         Ok(Self { origin, links: Mutex::default(), exports: AtomicU64::new(0) })
     }
 
@@ -59,7 +59,7 @@ impl Sender {
     }
 
     pub fn check(&self, target: &KvTarget) -> Result<(), FabricError> {
-        let ours = self.origin.pool.layout();
+        let ours = self.origin.memory.layout();
         let differs = |what, ours: &dyn std::fmt::Debug, theirs: &dyn std::fmt::Debug| {
             Err(FabricError::Mismatch { what, ours: format!("{ours:?}"), theirs: format!("{theirs:?}") })
         };

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::auth::{Nonce, Proof};
 use crate::fence::FenceMark;
 use crate::layout::KvLayout;
-use crate::pool::ShardAddress;
-use crate::region::RegionAddress;
+use crate::memory::ShardAddress;
+use crate::region::MemfdAddress;
 
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// An offer of a whole context of tiny pages stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
@@ -63,7 +63,7 @@ pub(crate) struct Open {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) shards: Vec<ShardAddress>,
-    pub(crate) fences: RegionAddress,
+    pub(crate) fences: MemfdAddress,
     /// Same machine, same boot: only then can a region address mean anything.
     pub(crate) host: String,
     pub(crate) shm_allowed: bool,

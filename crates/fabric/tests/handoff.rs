@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use baton_core::{PageId, PromptTimes};
 use baton_fabric::{
-    Chunk, Computed, Delivered, Export, FabricCounters, FabricOptions, Half, KvLayout, KvPool, Landed, LayerCounter,
-    Outcome, PageOrder, PortKey, PortLimits, Receiver, Sender,
+    Chunk, Computed, Delivered, Export, FabricCounters, FabricOptions, Half, HostMemory, KvLayout, KvMemory, Landed,
+    LayerCounter, Outcome, PageOrder, PortKey, PortLimits, Receiver, Sender,
 };
 
 const LAYERS: u32 = 3;
@@ -20,13 +20,20 @@ const HEADS: u32 = 4;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Side {
-    pool: Arc<KvPool>,
+    pool: Arc<HostMemory>,
     counters: Arc<FabricCounters>,
+}
+
+impl Side {
+    /// Received and sent bytes.
+    fn by_shard(&self) -> Vec<(u64, u64)> {
+        self.counters.by_shard(&self.pool.shard_layouts())
+    }
 }
 
 fn side(shards: u32) -> Side {
     let layout = KvLayout { order: PageOrder::PairsBf16, layers: LAYERS, kv_heads: HEADS, head_dim: 16 };
-    Side { pool: Arc::new(KvPool::new(layout, 16, shards).unwrap()), counters: Arc::default() }
+    Side { pool: Arc::new(HostMemory::new(layout, 16, shards).unwrap()), counters: Arc::default() }
 }
 
 /// What a head of a page holds: recognisable, and different everywhere.
@@ -34,7 +41,7 @@ fn pattern(layer: u32, page: PageId, half: Half, head: u32, at: usize) -> u8 {
     (layer as usize * 131 + page.index() * 31 + (half == Half::Values) as usize * 17 + head as usize * 7 + at * 3) as u8
 }
 
-fn each_head(pool: &KvPool, layer: u32, page: PageId, mut visit: impl FnMut(Half, u32, &mut [u8])) {
+fn each_head(pool: &HostMemory, layer: u32, page: PageId, mut visit: impl FnMut(Half, u32, &mut [u8])) {
     let bytes = pool.layout().head_bytes();
     for shard in pool.shards() {
         for half in [Half::Keys, Half::Values] {
@@ -47,7 +54,7 @@ fn each_head(pool: &KvPool, layer: u32, page: PageId, mut visit: impl FnMut(Half
     }
 }
 
-fn fill(pool: &KvPool, page: PageId) {
+fn fill(pool: &HostMemory, page: PageId) {
     for layer in 0..LAYERS {
         each_head(pool, layer, page, |half, head, bytes| {
             for (at, byte) in bytes.iter_mut().enumerate() {
@@ -57,7 +64,7 @@ fn fill(pool: &KvPool, page: PageId) {
     }
 }
 
-fn holds(pool: &KvPool, page: PageId, source: PageId) -> bool {
+fn holds(pool: &HostMemory, page: PageId, source: PageId) -> bool {
     let mut good = true;
     for layer in 0..LAYERS {
         each_head(pool, layer, page, |half, head, bytes| {
@@ -132,11 +139,11 @@ fn every_transport_and_sharding_delivers() {
             let bytes = FabricCounters::get(&pair.to.counters.bytes_received);
             assert_eq!(bytes, 3 * pair.to.pool.layout().page_bytes() as u64);
             assert_eq!(FabricCounters::get(&pair.to.counters.pages_received), 3);
-            for shard in pair.to.pool.shards() {
+            for (shard, (received, _)) in pair.to.pool.shards().iter().zip(pair.to.by_shard()) {
                 let held = 3 * LAYERS as u64 * shard.layout.block_bytes() as u64;
-                assert_eq!(FabricCounters::get(&shard.bytes_received), held, "{label}");
+                assert_eq!(received, held, "{label}");
             }
-            let sent = pair.from.pool.shards().iter().map(|shard| FabricCounters::get(&shard.bytes_sent));
+            let sent = pair.from.by_shard().into_iter().map(|(_, sent)| sent);
             assert_eq!(sent.sum::<u64>(), bytes, "{label}: replicas do not travel");
         }
     }
@@ -146,7 +153,7 @@ fn every_transport_and_sharding_delivers() {
 fn heads_that_cannot_be_shared_out_are_an_error() {
     let layout = side(1).pool.layout().clone();
     for shards in [0, 3, 6] {
-        let message = KvPool::new(layout.clone(), 16, shards).map(drop).unwrap_err().to_string();
+        let message = HostMemory::new(layout.clone(), 16, shards).map(drop).unwrap_err().to_string();
         assert!(message.contains(&format!("4 KV heads and {shards} shards")), "{message}");
     }
 }
@@ -273,7 +280,7 @@ fn a_slow_receiver_is_only_late() {
     const MANY_LAYERS: u32 = 80;
     const CHUNKS: u32 = 200;
     let layout = KvLayout { order: PageOrder::PlainF32, layers: MANY_LAYERS, kv_heads: 1, head_dim: 1 };
-    let pool = || Arc::new(KvPool::new(layout.clone(), CHUNKS, 1).unwrap());
+    let pool = || Arc::new(HostMemory::new(layout.clone(), CHUNKS, 1).unwrap());
     let (tell, landed) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let receiver =

@@ -7,7 +7,7 @@ use std::thread;
 
 use baton_backend::{Backend, BackendError, BackendSpec, StepOutput, StepPlan, Ticket};
 use baton_core::{AdapterId, Guarantee, Numerics, PAGE_TOKENS};
-use baton_fabric::{KvPool, LayerCounter};
+use baton_fabric::{KvMemory, LayerCounter};
 
 use crate::config::MockConfig;
 use crate::device::Device;
@@ -105,7 +105,7 @@ impl Backend for MockBackend {
         self.layers_done.clone()
     }
 
-    fn kv_pool(&self) -> Option<Arc<KvPool>> {
-        Some(Arc::clone(self.kv.pool()))
+    fn kv_memory(&self) -> Option<Arc<dyn KvMemory>> {
+        Some(self.kv.memory())
     }
 }

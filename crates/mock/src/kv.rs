@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use baton_backend::BackendError;
 use baton_core::{PAGE_TOKENS, PageId};
-use baton_fabric::{Half, KvLayout, KvPool, PageOrder, Shard};
+use baton_fabric::{Half, HostMemory, HostShard, KvLayout, KvMemory, PageOrder};
 
 use crate::config::MockShape;
 use crate::history::History;
 
 pub(crate) struct MockKv {
-    pool: Arc<KvPool>,
+    memory: Arc<HostMemory>,
     layers: u32,
 }
 
@@ -22,17 +22,18 @@ type KvMark = u64;
 impl MockKv {
     pub(crate) fn new(shape: &MockShape, pages: usize, shards: u32) -> Result<Self, BackendError> {
         let pages = u32::try_from(pages).map_err(|_| BackendError::Load(format!("{pages} KV pages are too many")))?;
-        let pool = KvPool::new(layout(shape), pages, shards)
+        let memory = HostMemory::new(layout(shape), pages, shards)
             .map_err(|error| BackendError::Device(format!("cannot map memory for {pages} KV pages: {error}")))?;
-        Ok(Self { pool: Arc::new(pool), layers: shape.layers })
+        Ok(Self { memory: Arc::new(memory), layers: shape.layers })
     }
 
-    pub(crate) fn pool(&self) -> &Arc<KvPool> {
-        &self.pool
+    /// What others see of it: they can hand it over, not read it.
+    pub(crate) fn memory(&self) -> Arc<dyn KvMemory> {
+        Arc::clone(&self.memory) as _
     }
 
     pub(crate) fn bytes_per_token(&self) -> u64 {
-        (self.pool.layout().page_bytes() / PAGE_TOKENS) as u64
+        (self.memory.layout().page_bytes() / PAGE_TOKENS) as u64
     }
 
     /// `at`: page and token in it.
@@ -50,7 +51,7 @@ impl MockKv {
 
     /// Where the position's marks lie, and what they should be.
     fn marks(&self, (page, token): (PageId, usize), history: History) -> impl Iterator<Item = (*mut KvMark, KvMark)> {
-        let places = self.pool.shards().iter().flat_map(move |shard| {
+        let places = self.memory.shards().iter().flat_map(move |shard| {
             (0..self.layers).flat_map(move |layer| {
                 [Half::Keys, Half::Values].map(|half| (mark_in(shard, layer, page, half, token), (layer, half)))
             })
@@ -67,7 +68,7 @@ pub(crate) fn layout(shape: &MockShape) -> KvLayout {
     KvLayout { order: PageOrder::PlainF32, layers: shape.layers, kv_heads: 1, head_dim }
 }
 
-fn mark_in(shard: &Shard, layer: u32, page: PageId, half: Half, token: usize) -> *mut KvMark {
+fn mark_in(shard: &HostShard, layer: u32, page: PageId, half: Half, token: usize) -> *mut KvMark {
     assert!(token < PAGE_TOKENS);
     let offset = shard.layout.head_in_block(half, shard.layout.heads.start) + token * size_of::<KvMark>();
     // SAFETY: a half has 32 tokens of at least two f32.
@@ -92,8 +93,8 @@ mod tests {
             assert!(!kv.holds((PageId(2), token), history(99)));
             assert!(!kv.holds((PageId(1), token), history(token as u32)));
         }
-        let shard = &kv.pool.shards()[0];
-        // SAFETY: one thread; a byte inside the pool.
+        let shard = &kv.memory.shards()[0];
+        // SAFETY: one thread; a byte inside the memory.
         unsafe { *shard.block(1, PageId(2)).add(8) ^= 1 };
         assert!(kv.holds((PageId(2), 0), history(0)) && !kv.holds((PageId(2), 1), history(1)));
     }

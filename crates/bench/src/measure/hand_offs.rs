@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 use baton_fabric::{
-    Chunk, Computed, Delivered, FabricError, FabricOptions, KvLayout, KvPool, LayerCounter, PageOrder, PortKey,
+    Chunk, Computed, Delivered, FabricError, FabricOptions, HostMemory, KvLayout, LayerCounter, PageOrder, PortKey,
     PortLimits, Receiver, Sender, Transport,
 };
 
 /// Two KV pools of a Llama with 1B parameters, and the ways from one to the other. Every call moves all pages, so that no cache
 /// holds them.
 pub(crate) struct EnginePair {
-    from: Arc<KvPool>,
-    to: Arc<KvPool>,
+    from: Arc<HostMemory>,
+    to: Arc<HostMemory>,
     shm: TransportPath,
     tcp: TransportPath,
 }
@@ -29,7 +29,7 @@ impl EnginePair {
     /// 1 MiB per page, in each of both pools.
     pub(crate) fn new(pages: u32) -> Result<Self, FabricError> {
         let layout = KvLayout { order: PageOrder::PairsBf16, layers: 16, kv_heads: 8, head_dim: 64 };
-        let pool = || KvPool::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
+        let pool = || HostMemory::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
         let (from, to) = (pool()?, pool()?);
         for shard in from.shards().iter().chain(to.shards()) {
             // SAFETY: touches every byte of a region that nobody else uses yet.
@@ -87,11 +87,11 @@ impl EnginePair {
     }
 }
 
-fn block_bytes(pool: &KvPool) -> usize {
+fn block_bytes(pool: &HostMemory) -> usize {
     pool.shards()[0].layout.block_bytes()
 }
 
-fn blocks(pool: &KvPool) -> impl Iterator<Item = *mut u8> {
+fn blocks(pool: &HostMemory) -> impl Iterator<Item = *mut u8> {
     let pages = pool.pages();
     (0..pool.layout().layers)
         .flat_map(move |layer| (0..pages).map(move |page| pool.shards()[0].block(layer, PageId(page))))
@@ -104,7 +104,7 @@ struct TransportPath {
 }
 
 impl TransportPath {
-    fn new(from: &Arc<KvPool>, to: &Arc<KvPool>, shm: bool) -> Result<Self, FabricError> {
+    fn new(from: &Arc<HostMemory>, to: &Arc<HostMemory>, shm: bool) -> Result<Self, FabricError> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(FabricError::Connect)?;
         let (numerics_id, key) = ("x".to_owned(), PortKey::new([0; 32]));
         let options = FabricOptions { numerics_id, shm_allowed: shm, key, limits: PortLimits::default() };
@@ -113,7 +113,7 @@ impl TransportPath {
     }
 
     /// All pages, layer by layer in chunks, as a prefill would offer them.
-    fn hand_off(&self, from: &KvPool) -> Result<Duration, FabricError> {
+    fn hand_off(&self, from: &HostMemory) -> Result<Duration, FabricError> {
         let pages: Vec<PageId> = (0..from.pages()).map(PageId).collect();
         let target = self.receiver.expect(1, 0, from.pages() * PAGE_TOKENS as u32, pages.clone())?;
         let (tell, outcome) = channel();

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::PageId;
-use baton_fabric::LayerCounter;
+use baton_fabric::{HostMemory, LayerCounter};
 use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
@@ -85,7 +85,7 @@ pub(crate) trait Decode: Send {
     /// The memory of the weights that a phase reads in all layers.
     fn weight_bytes(&self, phase: Phase) -> usize;
 
-    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool>;
+    fn kv_memory(&self) -> &Arc<HostMemory>;
 
     /// Bytes of activations that the other shards have read, by shard.
     fn gathered_bytes(&self) -> &[u64];
@@ -218,7 +218,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
         self.weights.bytes(phase)
     }
 
-    fn kv_pool(&self) -> &Arc<baton_fabric::KvPool> {
+    fn kv_memory(&self) -> &Arc<HostMemory> {
         self.kv.memory()
     }
 

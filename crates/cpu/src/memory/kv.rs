@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use baton_core::{PAGE_TOKENS, PageId};
-use baton_fabric::Half;
+use baton_fabric::{Half, HostMemory, HostShard};
 
 pub(crate) use self::element::KvElement;
 pub(crate) use self::int8::{scales, widen};
@@ -20,7 +20,7 @@ use baton_backend::BackendError;
 
 /// The pages of an engine. The fabric reads them and, while a page is reserved for a hand-off, writes them.
 pub(crate) struct KvPool<E> {
-    memory: Arc<baton_fabric::KvPool>,
+    memory: Arc<HostMemory>,
     shape: KvShape,
     element: PhantomData<E>,
 }
@@ -41,13 +41,13 @@ impl<E: KvElement> KvPool<E> {
         let layout = layout(E::PAGE_ORDER, shape.layers, shape.heads, shape.head_dim);
         layout.page_bytes().checked_mul(shape.pages).ok_or_else(too_many)?;
         let pages = u32::try_from(shape.pages).map_err(|_| too_many())?;
-        let memory = baton_fabric::KvPool::new(layout, pages, shards as u32).map_err(|error| {
+        let memory = HostMemory::new(layout, pages, shards as u32).map_err(|error| {
             BackendError::Device(format!("cannot map memory for {} KV pages: {error}", shape.pages))
         })?;
         Ok(Self { memory: Arc::new(memory), shape, element: PhantomData })
     }
 
-    pub(crate) fn memory(&self) -> &Arc<baton_fabric::KvPool> {
+    pub(crate) fn memory(&self) -> &Arc<HostMemory> {
         &self.memory
     }
 
@@ -83,7 +83,7 @@ impl<E: KvElement> KvPool<E> {
 
 /// The pages of one shard's heads, which are numbered from 0 here.
 pub(crate) struct KvShard<'a, E> {
-    shard: &'a baton_fabric::Shard,
+    shard: &'a HostShard,
     head_dim: usize,
     element: PhantomData<E>,
 }

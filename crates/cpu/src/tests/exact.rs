@@ -168,7 +168,7 @@ fn stale_pages_do_not_show() {
 
 /// Sets every KV value, or its scale, to NaN.
 fn poison(backend: &CpuBackend) {
-    let pool = backend.kv_pool().unwrap();
+    let pool = backend.decoder.kv_memory();
     let shard = &pool.shards()[0];
     for layer in 0..pool.layout().layers {
         for page in 0..pool.pages() {
@@ -250,7 +250,7 @@ fn prompts_are_floats_and_answers_integers() {
 
     let mut prompt = sequence();
     step(&mut floats, &mut [(&mut prompt, PROMPT)]);
-    let (from, to) = (floats.kv_pool().unwrap(), integers.kv_pool().unwrap());
+    let (from, to) = (floats.decoder.kv_memory(), integers.decoder.kv_memory());
     let pages = (0..layers as u32).flat_map(|layer| prompt.pages[..PROMPT / 32].iter().map(move |page| (layer, *page)));
     for (layer, page) in pages {
         let (from, to) = (&from.shards()[0], &to.shards()[0]);

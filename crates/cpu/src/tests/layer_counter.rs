@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use baton_core::PageId;
-use baton_fabric::KvPool;
+use baton_fabric::HostMemory;
 use baton_model::Dtype;
 
 use super::runner::{Sequence, Setup, run_alone};
@@ -22,7 +22,7 @@ const LAYERS: u32 = 2;
 const TRIES: usize = 500;
 
 /// Of each shard.
-fn blocks(pool: &KvPool, layer: u32, page: PageId) -> Vec<Vec<u8>> {
+fn blocks(pool: &HostMemory, layer: u32, page: PageId) -> Vec<Vec<u8>> {
     let blocks = pool.shards().iter().map(|shard| {
         // SAFETY: a block of the pool; nobody writes it now.
         unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
@@ -30,7 +30,7 @@ fn blocks(pool: &KvPool, layer: u32, page: PageId) -> Vec<Vec<u8>> {
     blocks.collect()
 }
 
-fn write(pool: &KvPool, layer: u32, page: PageId, blocks: &[Vec<u8>]) {
+fn write(pool: &HostMemory, layer: u32, page: PageId, blocks: &[Vec<u8>]) {
     for (shard, bytes) in pool.shards().iter().zip(blocks) {
         // SAFETY: a block of the pool; no step runs.
         unsafe { shard.block(layer, page).copy_from(bytes.as_ptr(), bytes.len()) };
@@ -40,7 +40,7 @@ fn write(pool: &KvPool, layer: u32, page: PageId, blocks: &[Vec<u8>]) {
 /// Of each page.
 type Copy = Vec<Vec<Vec<u8>>>;
 
-fn copy(pool: &KvPool, layer: u32, pages: &[PageId]) -> Copy {
+fn copy(pool: &HostMemory, layer: u32, pages: &[PageId]) -> Copy {
     pages.iter().map(|&page| blocks(pool, layer, page)).collect()
 }
 
@@ -69,7 +69,7 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: Range<usize>) 
 /// Computes `[0, end)` while another thread copies each layer as soon as it is counted. Repeats that until the first layer was
 /// copied before the last one was done.
 fn computed_and_copied(backend: &mut CpuBackend, sequence: &Sequence, end: usize) -> Vec<Copy> {
-    let (pool, layers_done) = (backend.kv_pool().unwrap(), backend.layers_done());
+    let (pool, layers_done) = (Arc::clone(backend.decoder.kv_memory()), backend.layers_done());
     for _ in 0..TRIES {
         let unwritten = vec![vec![0xff; pool.shards()[0].layout.block_bytes()]; pool.shards().len()];
         for (layer, &page) in (0..LAYERS).flat_map(|layer| sequence.pages.iter().map(move |page| (layer, page))) {
@@ -119,7 +119,7 @@ fn pages_copied_layer_by_layer_are_the_real_ones() {
         let sent = Sequence::new(0, 1, LEN, 131, 10..20);
         let copies = computed_and_copied(&mut from, &sent, SPLIT);
         let received = Sequence::new(0, 1, LEN, 131, 40..50);
-        let pool = to.kv_pool().unwrap();
+        let pool = Arc::clone(to.decoder.kv_memory());
         for (layer, pages) in (0..).zip(&copies) {
             for (blocks, &page) in pages.iter().zip(&received.pages) {
                 write(&pool, layer, page, blocks);

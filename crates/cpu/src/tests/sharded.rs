@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use baton_core::ShardCounters;
+use baton_fabric::HostShard;
 use baton_model::{DecoderSpec, Dtype};
 
 use super::bundled::storyteller;
@@ -28,8 +29,8 @@ fn everything(setup: &Setup, weights: &Arc<dyn Weights>) -> impl PartialEq + use
 
 /// Shards that hold the same KV head hold the same bytes.
 fn check_replicas(backend: &CpuBackend, sequence: &Sequence) {
-    let pool = backend.kv_pool().unwrap();
-    let block = |shard: &baton_fabric::Shard, layer, page| {
+    let pool = backend.decoder.kv_memory();
+    let block = |shard: &HostShard, layer, page| {
         // SAFETY: a block of the pool; nobody writes it now.
         unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
     };

@@ -15,19 +15,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::shard::HostShard;
 use crate::layout::ShardLayout;
-use crate::pool::{KvPool, Shard};
-
-pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+use crate::region::HUGE_PAGE_BYTES;
 
 /// Since Linux 6.1, and 5.14.
 const MADV_COLLAPSE: libc::c_int = 25;
 const MADV_POPULATE_READ: libc::c_int = 22;
 const SMALL_PAGE_BYTES: usize = 4096;
 
-/// How much of a pool has been in use, and been moved.
-#[derive(Default)]
-pub(crate) struct HugePages {
+/// How much of a memory has been in use, and been moved.
+pub(super) struct HugePages {
+    shards: Arc<[HostShard]>,
     /// Pages below it have been in use.
     used: AtomicU32,
     /// Below it nothing is left to do.
@@ -35,54 +34,54 @@ pub(crate) struct HugePages {
     at_work: AtomicBool,
 }
 
-impl KvPool {
-    /// Pages below `end` are in use. What that makes worth moving is moved in the background, while steps go on: nobody sees
-    /// other bytes, but who touches memory on its way waits for it.
-    pub fn in_use(self: &Arc<Self>, end: u32) {
-        let huge = &self.huge;
-        if end > huge.used.load(Ordering::Relaxed) {
-            huge.used.store(end.min(self.pages()), Ordering::SeqCst);
+impl HugePages {
+    pub(super) fn new(shards: Arc<[HostShard]>) -> Self {
+        Self { shards, used: AtomicU32::new(0), moved: AtomicU32::new(0), at_work: AtomicBool::new(false) }
+    }
+
+    /// Pages below `end`, which all exist, are in use. Returns at once.
+    pub(super) fn in_use(self: &Arc<Self>, end: u32) {
+        if end > self.used.load(Ordering::Relaxed) {
+            self.used.store(end, Ordering::SeqCst);
             self.move_if_worth_it();
         }
     }
 
     fn move_if_worth_it(self: &Arc<Self>) {
-        let huge = &self.huge;
-        if !self.is_worth_it() || huge.at_work.swap(true, Ordering::SeqCst) {
+        if !self.is_worth_it() || self.at_work.swap(true, Ordering::SeqCst) {
             return;
         }
-        let pool = Arc::clone(self);
+        let huge = Arc::clone(self);
         let started = std::thread::Builder::new().name("baton-kv-huge".to_owned()).spawn(move || {
             run_where_the_process_may();
-            pool.move_used();
-            pool.huge.at_work.store(false, Ordering::SeqCst);
+            huge.move_used();
+            huge.at_work.store(false, Ordering::SeqCst);
             // Whoever found it at work has left the rest to it.
-            pool.move_if_worth_it();
+            huge.move_if_worth_it();
         });
         if started.is_err() {
             // Pages stay small for now.
-            huge.at_work.store(false, Ordering::SeqCst);
+            self.at_work.store(false, Ordering::SeqCst);
         }
     }
 
     /// A page here and there moves no chunk.
     fn is_worth_it(&self) -> bool {
-        let block_bytes = self.shards().first().map_or(1, |shard| shard.layout.block_bytes());
+        let block_bytes = self.shards.first().map_or(1, |shard| shard.layout.block_bytes());
         let half_chunk_pages = (HUGE_PAGE_BYTES / 2 / block_bytes.max(1)).max(1) as u32;
-        let (used, moved) = (self.huge.used.load(Ordering::SeqCst), self.huge.moved.load(Ordering::SeqCst));
+        let (used, moved) = (self.used.load(Ordering::SeqCst), self.moved.load(Ordering::SeqCst));
         used.saturating_sub(moved) >= half_chunk_pages
     }
 
     fn move_used(&self) {
-        let huge = &self.huge;
-        let pages = huge.moved.load(Ordering::SeqCst)..huge.used.load(Ordering::SeqCst);
-        let moved = self.shards().iter().try_for_each(|shard| {
+        let pages = self.moved.load(Ordering::SeqCst)..self.used.load(Ordering::SeqCst);
+        let moved = self.shards.iter().try_for_each(|shard| {
             middles(&shard.layout, &pages)
                 .filter(|middle| middle + HUGE_PAGE_BYTES / 2 <= shard.region.bytes())
                 .try_for_each(|middle| shard.move_chunk(middle))
         });
         // An older kernel, or no memory in such pieces: to go on asking would cost more than it gives.
-        huge.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::SeqCst);
+        self.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::SeqCst);
     }
 }
 
@@ -110,7 +109,7 @@ fn middles(layout: &ShardLayout, pages: &Range<u32>) -> impl Iterator<Item = usi
     })
 }
 
-impl Shard {
+impl HostShard {
     fn move_chunk(&self, middle: usize) -> io::Result<()> {
         // SAFETY: a chunk inside of the region, which begins at a multiple of its size. A page in its middle must exist for
         // there to be something to move; what the chunk holds stays the same to everyone.
@@ -141,15 +140,16 @@ mod tests {
     use crate::region::RemoteRegion;
 
     /// 32 KiB per page and layer; layers do not begin with a chunk.
-    fn pool(pages: u32) -> Arc<KvPool> {
-        let layout = KvLayout { order: PageOrder::PairsBf16, layers: 3, kv_heads: 4, head_dim: 64 };
-        Arc::new(KvPool::new(layout, pages, 1).unwrap())
+    fn huge_pages(pages: u32) -> Arc<HugePages> {
+        let kv = KvLayout { order: PageOrder::PairsBf16, layers: 3, kv_heads: 4, head_dim: 64 };
+        let shard = HostShard::new(ShardLayout { kv, heads: 0..4, pages }).unwrap();
+        Arc::new(HugePages::new(Arc::new([shard])))
     }
 
     #[test]
     fn chunks_are_moved_once_and_only_when_their_middle_is_in_use() {
-        let pool = pool(200);
-        let layout = &pool.shards()[0].layout;
+        let huge = huge_pages(200);
+        let layout = &huge.shards[0].layout;
         let in_pages = |at: usize, pages: &Range<u32>| {
             let block = at / layout.block_bytes();
             block < 3 * 200 && pages.contains(&((block % 200) as u32))
@@ -163,29 +163,29 @@ mod tests {
 
     #[test]
     fn what_came_into_use_while_others_moved_is_moved_too() {
-        let pool = pool(200);
+        let huge = huge_pages(200);
         for end in 1..=150 {
-            pool.in_use(end);
+            huge.in_use(end);
         }
         let deadline = Instant::now() + Duration::from_secs(60);
-        while pool.is_worth_it() || pool.huge.at_work.load(Ordering::SeqCst) {
+        while huge.is_worth_it() || huge.at_work.load(Ordering::SeqCst) {
             assert!(Instant::now() < deadline, "chunks were not moved");
             std::thread::sleep(Duration::from_millis(1));
         }
-        if pool.huge.moved.load(Ordering::SeqCst) == u32::MAX {
+        if huge.moved.load(Ordering::SeqCst) == u32::MAX {
             println!("this system moves nothing");
             return;
         }
         // Nobody has written a byte: what memory there is came with chunks. Some may have been refused for the moment.
-        let chunks = middles(&pool.shards()[0].layout, &(0..150)).count();
-        let resident = resident_bytes(&pool.shards()[0]);
+        let chunks = middles(&huge.shards[0].layout, &(0..150)).count();
+        let resident = resident_bytes(&huge.shards[0]);
         assert!(
             (HUGE_PAGE_BYTES..=chunks * HUGE_PAGE_BYTES).contains(&resident),
             "{resident} bytes of {chunks} chunks"
         );
     }
 
-    fn resident_bytes(shard: &Shard) -> usize {
+    fn resident_bytes(shard: &HostShard) -> usize {
         let (base, bytes) = (shard.region.base().as_ptr(), shard.region.bytes());
         let mut resident = vec![0u8; bytes / SMALL_PAGE_BYTES];
         // SAFETY: asks about our own mapping; there is a byte for each of its pages.
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn nobody_sees_other_bytes() {
-        let pool = pool(128);
-        let shard = &pool.shards()[0];
+        let huge = huge_pages(128);
+        let shard = &huge.shards[0];
         let remote = RemoteRegion::open(&shard.region.address()).unwrap();
         let block = |layer, page| shard.block(layer, PageId(page)).cast::<u64>();
         let words = shard.layout.block_bytes() / 8;
@@ -204,7 +204,7 @@ mod tests {
         let all = || (0..3).flat_map(|layer| (0..128).map(move |page| (layer, page)));
         for (layer, page) in all() {
             // Some are written while they move.
-            pool.in_use(page + 1);
+            huge.in_use(page + 1);
             for i in 0..words {
                 // SAFETY: inside the block; nobody else writes it.
                 unsafe { *block(layer, page).add(i) = value(layer, page, i) };
