@@ -116,8 +116,8 @@ impl HandOff for FabricHandOff {
         postcard::to_stdvec(&target).map_err(|error| ServeError::engine(format!("cannot write a target: {error}")))
     }
 
-    fn revoke(&mut self, id: ReservationId) -> usize {
-        self.expected.remove(&id).map_or(0, |target| self.receiver.revoke(&target) as usize)
+    fn revoke(&mut self, id: ReservationId) -> Option<usize> {
+        Some(self.expected.remove(&id).map_or(0, |target| self.receiver.revoke(&target) as usize))
     }
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {

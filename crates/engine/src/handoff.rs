@@ -1,7 +1,8 @@
-//! What the scheduler asks of the fabric. Nothing here waits: answers come back as [`Scheduler::landed`] and
-//! [`Scheduler::exported`]. A simulation puts its own network behind the same trait.
+//! What the scheduler asks of the fabric. Nothing here waits: answers come back as [`Scheduler::landed`],
+//! [`Scheduler::revoked`] and [`Scheduler::exported`]. A simulation puts its own network behind the same trait.
 //!
 //! [`Scheduler::landed`]: crate::Scheduler::landed
+//! [`Scheduler::revoked`]: crate::Scheduler::revoked
 //! [`Scheduler::exported`]: crate::Scheduler::exported
 
 use std::time::Duration;
@@ -31,8 +32,9 @@ pub trait HandOff: Send {
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError>;
 
-    /// After this nobody writes to the reservation's pages. How many tokens, from the sequence's start, are verified.
-    fn revoke(&mut self, id: ReservationId) -> usize;
+    /// Nobody begins to write to the reservation's pages any more. `Some`: nobody writes them, and so many tokens, from the
+    /// sequence's start, are verified. `None`: somebody does; when that has ended, which is soon, it is reported.
+    fn revoke(&mut self, id: ReservationId) -> Option<usize>;
 
     /// When the last block was verified, or else when it was first expected.
     fn last_arrival(&mut self, id: ReservationId) -> Duration;
@@ -106,8 +108,8 @@ impl HandOff for NoHandOff {
         Self::refuse()
     }
 
-    fn revoke(&mut self, _: ReservationId) -> usize {
-        0
+    fn revoke(&mut self, _: ReservationId) -> Option<usize> {
+        Some(0)
     }
 
     fn last_arrival(&mut self, _: ReservationId) -> Duration {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_backend::SlotId;
 use baton_core::{Choice, RequestId, ReservationId, TokenId};
-use baton_kv::{PageTable, Reservation};
+use baton_kv::{PageReservation, PageTable, ReceivedPages};
 use baton_protocol::SessionId;
 
 /// Request ids are unique within one session only.
@@ -28,7 +28,7 @@ pub(crate) struct Sequence {
 
 /// ```text
 ///   AwaitingPrompt ─▶ Waiting ────┬─▶ Running ─▶ (end)
-///         Landing ─▶ Received ────┘   │ ▲  │
+///   Landing ─▶ Revoking ─▶ Received ┘ │ ▲  │
 ///                                     │ │  ▼
 ///                       Delivering ◀──┘ Preempted
 /// ```
@@ -39,14 +39,19 @@ pub(crate) enum Stage {
     Waiting,
     /// The prompt's KV is on its way from another engine. Given up when nothing has arrived until `expires`.
     Landing {
-        from: ReservationId,
-        pages: Reservation,
+        pages: PageReservation,
         since: Duration,
         expires: Duration,
     },
+    /// No more is wanted of it, but somebody may still write its pages, for positions `[0, end)`, until the fabric reports
+    /// otherwise.
+    Revoking {
+        from: ReservationId,
+        end: usize,
+    },
     /// It has arrived up to `computed`; the sequence waits like any other, but brings pages along.
     Received {
-        pages: Reservation,
+        pages: ReceivedPages,
         computed: usize,
     },
     Running(Run),
@@ -100,14 +105,15 @@ impl Sequence {
             Stage::AwaitingPrompt
             | Stage::Waiting
             | Stage::Landing { .. }
+            | Stage::Revoking { .. }
             | Stage::Received { .. }
             | Stage::Preempted { .. } => None,
         }
     }
 
-    pub(crate) fn reservation(&self) -> Option<&Reservation> {
+    pub(crate) fn received(&self) -> Option<&ReceivedPages> {
         match &self.stage {
-            Stage::Landing { pages, .. } | Stage::Received { pages, .. } => Some(pages),
+            Stage::Received { pages, .. } => Some(pages),
             _ => None,
         }
     }
@@ -116,16 +122,16 @@ impl Sequence {
         matches!(self.stage, Stage::Running(Run { phase, .. }) if phase == wanted)
     }
 
-    pub(crate) fn is_landing(&self) -> bool {
-        matches!(self.stage, Stage::Landing { .. })
-    }
-
     /// Tokens whose KV is in its pages, all of it by steps that have ended.
     pub(crate) fn computed(&self) -> usize {
         match self.stage {
             Stage::Running(Run { computed, .. }) | Stage::Received { computed, .. } => computed,
             Stage::Delivering { .. } => self.tokens.len(),
-            Stage::AwaitingPrompt | Stage::Waiting | Stage::Landing { .. } | Stage::Preempted { .. } => 0,
+            Stage::AwaitingPrompt
+            | Stage::Waiting
+            | Stage::Landing { .. }
+            | Stage::Revoking { .. }
+            | Stage::Preempted { .. } => 0,
         }
     }
 }

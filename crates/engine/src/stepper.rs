@@ -85,6 +85,11 @@ impl Stepper {
         self.scheduler.landed(now, reservation, sender);
     }
 
+    /// Nobody writes a revoked reservation's pages any more.
+    pub fn revoked(&mut self, reservation: ReservationId, verified_tokens: usize) {
+        self.scheduler.revoked(reservation, verified_tokens);
+    }
+
     /// What became of a hand-off.
     pub fn exported(&mut self, export: ExportId, outcome: Result<Exported, String>) {
         self.scheduler.exported(export, outcome, &mut self.events);

@@ -191,6 +191,11 @@ impl World {
             }
             ["abort", name] => self.command(Command::Abort(id(name)), &mut events),
             ["arrive", number, verified] => self.fabric.arrive(reservation(number), verified.parse().unwrap()),
+            ["write", number] => self.fabric.write(reservation(number)),
+            ["written", number] => {
+                let verified = self.fabric.written(reservation(number));
+                self.scheduler.revoked(reservation(number), verified);
+            }
             ["taken", number] => self.fabric.take(ExportId(number.parse().unwrap())),
             ["land", number, verified] => {
                 self.fabric.arrive(reservation(number), verified.parse().unwrap());

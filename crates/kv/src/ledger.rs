@@ -1,7 +1,10 @@
 //! The one place where pages change hands. Pool and prefix cache are two views of the same holders, so neither is touched
 //! without the other.
 
-use baton_core::{AdapterId, Guarantee, PageId, TokenId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use baton_core::{AdapterId, Guarantee, PageId, ReservationId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
@@ -9,15 +12,15 @@ use crate::dropped::Dropped;
 use crate::pages_for;
 use crate::pool::PagePool;
 use crate::prefix::PrefixCache;
-use crate::reservation::{CannotReserve, Reservation};
+use crate::reservation::{CannotReserve, PageReservation, ReceivedPages, Reserved};
 use crate::table::{Origin, PageTable, StepNumber};
 
 /// All pages of one engine.
 pub struct PageLedger {
     pool: PagePool,
     cache: Option<PrefixCache>,
-    /// Own pages of all reservations.
-    reserved: usize,
+    /// Those whose pages somebody may write.
+    reservations: BTreeMap<ReservationId, Reserved>,
     evicted_total: u64,
     /// All steps up to this one have ended.
     ended: StepNumber,
@@ -38,7 +41,7 @@ impl PageLedger {
         Self {
             pool: PagePool::new(pages_total),
             cache: prefix_cache.map(|guarantee| PrefixCache::new(pages_total, guarantee)),
-            reserved: 0,
+            reservations: BTreeMap::new(),
             evicted_total: 0,
             ended: StepNumber::default(),
             dropped: Dropped::default(),
@@ -65,8 +68,14 @@ impl PageLedger {
         self.pages_free() + self.pages_cached()
     }
 
+    /// Own pages of reservations and of what was received.
     pub fn pages_reserved(&self) -> usize {
-        self.reserved
+        self.dropped.left().reserved_pages
+    }
+
+    /// Those that may still be written, whether or not anybody waits for them.
+    pub fn reservations(&self) -> usize {
+        self.reservations.len()
     }
 
     pub fn evicted_total(&self) -> u64 {
@@ -126,23 +135,26 @@ impl PageLedger {
     /// `headroom` pages stay available.
     pub fn reserve(
         &mut self,
-        prompt: &[TokenId],
+        id: ReservationId,
+        prompt: Arc<[TokenId]>,
         adapter: Option<AdapterId>,
         end: usize,
         headroom: usize,
-    ) -> Result<Reservation, CannotReserve> {
+    ) -> Result<PageReservation, CannotReserve> {
         let origin = Origin { prompt_tokens: prompt.len(), adapter };
         // One token more than is wanted, since the last is never matched; the sequence's own last is not matched either.
         let mut table = self.match_prefix(&prompt[..prompt.len().min(end + 1)], origin);
         let shared = table.pages.len();
         self.reserve_rest(&mut table, end, headroom)?;
-        self.reserved += table.pages.len() - shared;
-        Ok(Reservation { table, shared })
+        let reserved = Reserved::new(prompt, table, shared, &self.dropped);
+        let guard = reserved.guard(id, end, &self.dropped);
+        self.reservations.insert(id, reserved);
+        Ok(guard)
     }
 
     fn reserve_rest(&mut self, table: &mut PageTable, end: usize, headroom: usize) -> Result<(), CannotReserve> {
         let wanted = pages_for(end) - table.pages.len();
-        let (reserved, limit) = (self.reserved, self.pages_total() / 2);
+        let (reserved, limit) = (self.pages_reserved(), self.pages_total() / 2);
         if reserved + wanted > limit {
             return Err(CannotReserve::TooMuchReserved { wanted, reserved, limit });
         }
@@ -153,16 +165,20 @@ impl PageLedger {
         Ok(self.grow(table, end)?)
     }
 
-    /// The pages become a running sequence's. From now on its steps write them, so the fabric must have been told to stop.
-    pub fn take_over(&mut self, reservation: Reservation) -> PageTable {
-        self.reserved -= reservation.own_pages().len();
-        reservation.table
+    /// The pages that are the fabric's to write.
+    pub fn own_pages(&self, reservation: &PageReservation) -> &[PageId] {
+        self.reservations.get(&reservation.id()).map_or(&[], Reserved::own_pages)
     }
 
-    /// Nobody will use the reservation. What was verified of it (`tokens`, from position 0 on) goes to the cache.
-    pub fn abandon(&mut self, reservation: Reservation, tokens: &[TokenId]) {
-        let table = self.take_over(reservation);
-        self.insert(tokens, &table);
+    /// A reservation that was dropped, each once: whoever writes its pages must be stopped, and then
+    /// [`revoked`](Self::revoked) be called.
+    pub fn next_dropped(&mut self) -> Option<ReservationId> {
+        self.dropped.left().reservations.pop_front()
+    }
+
+    /// Nobody writes the reservation's pages from now on; so much of its prompt was verified.
+    pub fn revoked(&mut self, id: ReservationId, verified_tokens: usize) -> Option<ReceivedPages> {
+        Some(self.reservations.remove(&id)?.received(verified_tokens))
     }
 
     /// Offers the computed whole pages of a sequence to the cache, which takes those that may be shared; the table keeps
@@ -188,7 +204,7 @@ impl PageLedger {
     }
 
     fn take_back(&mut self) {
-        for table in self.dropped.take(self.ended) {
+        for table in self.dropped.take_tables(self.ended) {
             self.let_go(table.pages);
         }
     }
@@ -211,22 +227,24 @@ impl PageLedger {
         evicted
     }
 
-    /// Recounts every holder from scratch. `tables` and `reservations` are all that exist, besides what was dropped.
+    /// Recounts every holder from scratch. `tables` and `received` are all that exist outside of the ledger.
     pub fn audit<'a>(
         &self,
         tables: impl IntoIterator<Item = &'a PageTable>,
-        reservations: impl IntoIterator<Item = &'a Reservation>,
+        received: impl IntoIterator<Item = &'a ReceivedPages>,
     ) -> Result<(), Discrepancy> {
-        let reservations: Vec<_> = reservations.into_iter().collect();
-        let counted = reservations.iter().map(|reservation| reservation.own_pages().len()).sum();
-        if counted != self.reserved {
-            return Err(Discrepancy::Reserved { recorded: self.reserved, counted });
+        let received: Vec<_> = received.into_iter().collect();
+        let own_pages = self.reservations.values().map(Reserved::own_pages);
+        let counted = own_pages.chain(received.iter().map(|pages| pages.own_pages())).map(<[_]>::len).sum();
+        let left = self.dropped.left();
+        if counted != left.reserved_pages {
+            return Err(Discrepancy::Reserved { recorded: left.reserved_pages, counted });
         }
-        let reserved = reservations.into_iter().map(Reservation::table);
-        let held = tables.into_iter().chain(reserved).flat_map(PageTable::pages).copied();
-        let dropped = self.dropped.tables();
-        let dropped = dropped.iter().flat_map(|table| &table.pages).copied();
-        audit::recount(&self.pool, self.cache.as_ref(), held.chain(dropped))
+        let tables = tables.into_iter().chain(received.into_iter().map(ReceivedPages::table));
+        let held = tables.flat_map(PageTable::pages).copied();
+        let reserved = self.reservations.values().flat_map(|reserved| reserved.table.pages()).copied();
+        let dropped = left.tables.iter().flat_map(|table| &table.pages).copied();
+        audit::recount(&self.pool, self.cache.as_ref(), held.chain(reserved).chain(dropped))
     }
 
     fn hold(&mut self, page: PageId) {

@@ -12,7 +12,8 @@
 //!
 //! A table is a guard: dropped, it gives its pages back. Those that a step in flight touches stay held until it has ended.
 //!
-//! A [`Reservation`] holds pages in place of a table while another engine's KV is on its way into them.
+//! While another engine's KV is on its way into pages, the ledger holds them itself, and a [`PageReservation`] stands for
+//! them: dropped, they come back when nobody writes them any more.
 
 mod audit;
 mod dropped;
@@ -24,7 +25,7 @@ mod table;
 
 pub use audit::Discrepancy;
 pub use ledger::{OutOfPages, PageLedger};
-pub use reservation::{CannotReserve, Reservation};
+pub use reservation::{CannotReserve, PageReservation, ReceivedPages};
 pub use table::{Origin, PageTable, StepNumber};
 
 use baton_core::PAGE_TOKENS;

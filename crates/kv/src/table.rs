@@ -50,7 +50,7 @@ impl Drop for PageTable {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);
         if !pages.is_empty() {
-            self.dropped.push(DroppedTable { last_step: self.last_step, pages });
+            self.dropped.left().tables.push(DroppedTable { last_step: self.last_step, pages });
         }
     }
 }

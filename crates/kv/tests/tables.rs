@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
-use baton_kv::{Origin, PageLedger, PageTable, Reservation};
+use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, ReservationId, TokenId};
+use baton_kv::{Origin, PageLedger, PageReservation, PageTable, ReceivedPages};
 
 #[test]
 fn sharing() {
@@ -25,12 +25,21 @@ fn eviction() {
 struct World {
     ledger: PageLedger,
     running: BTreeMap<String, (Vec<TokenId>, PageTable)>,
-    reserved: BTreeMap<String, (Vec<TokenId>, Reservation)>,
+    reserved: BTreeMap<String, PageReservation>,
+    /// Guards that were dropped, whose pages somebody may still write.
+    dropped: BTreeMap<String, ReservationId>,
+    next_reservation: u64,
 }
 
 /// Each command's answer must be the `=>` line after it; a command that answers nothing has none.
 fn run(file: &str, script: &str) {
-    let mut world = World { ledger: PageLedger::new(0, None), running: BTreeMap::new(), reserved: BTreeMap::new() };
+    let mut world = World {
+        ledger: PageLedger::new(0, None),
+        running: BTreeMap::new(),
+        reserved: BTreeMap::new(),
+        dropped: BTreeMap::new(),
+        next_reservation: 0,
+    };
     let lines: Vec<_> = script.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).collect();
     for (i, &(number, line)) in lines.iter().enumerate() {
         if line.trim_start().starts_with("=>") {
@@ -40,7 +49,7 @@ fn run(file: &str, script: &str) {
         let expected = lines.get(i + 1).and_then(|(_, l)| l.trim_start().strip_prefix("=>")).unwrap_or("").trim();
         assert_eq!(answer, expected, "{file}:{}: {line}", number + 1);
         let tables = world.running.values().map(|(_, table)| table);
-        world.ledger.audit(tables, world.reserved.values().map(|(_, reservation)| reservation)).unwrap();
+        world.ledger.audit(tables, []).unwrap();
     }
 }
 
@@ -64,16 +73,26 @@ impl World {
                 self.reserve(name, text, end, headroom.first().unwrap_or(&"0"))
             }
             ["take_over", name] => {
-                let (tokens, reservation) = self.reserved.remove(name).unwrap();
-                let table = self.ledger.take_over(reservation);
+                self.drop(name);
+                let pages = self.revoked(name, usize::MAX);
+                let tokens = pages.verified_prompt().to_vec();
+                let table = pages.into_table();
                 let answer = join(table.pages());
                 self.running.insert(name.to_owned(), (tokens, table));
                 answer
             }
-            ["abandon", name, verified] => {
-                let (tokens, reservation) = self.reserved.remove(name).unwrap();
-                self.ledger.abandon(reservation, &tokens[..verified.parse().unwrap()]);
+            ["drop", name] => {
+                self.drop(name);
                 String::new()
+            }
+            ["revoked", name, verified] => {
+                let pages = self.revoked(name, verified.parse().unwrap());
+                self.ledger.insert(pages.verified_prompt(), pages.table());
+                String::new()
+            }
+            ["abandon", name, verified] => {
+                self.apply(&format!("drop {name}"));
+                self.apply(&format!("revoked {name} {verified}"))
             }
             ["insert", name] => {
                 let (tokens, table) = &self.running[name];
@@ -101,13 +120,32 @@ impl World {
         }
     }
 
+    fn drop(&mut self, name: &str) {
+        let reservation = self.reserved.remove(name).unwrap();
+        let id = reservation.id();
+        assert_eq!(self.ledger.next_dropped(), None);
+        drop(reservation);
+        assert_eq!(self.ledger.next_dropped(), Some(id));
+        assert_eq!(self.ledger.next_dropped(), None, "once");
+        self.dropped.insert(name.to_owned(), id);
+    }
+
+    fn revoked(&mut self, name: &str, verified: usize) -> ReceivedPages {
+        let id = self.dropped.remove(name).unwrap();
+        let pages = self.ledger.revoked(id, verified).unwrap();
+        assert!(self.ledger.revoked(id, verified).is_none(), "once");
+        pages
+    }
+
     fn reserve(&mut self, name: &str, text: &str, end: &str, headroom: &str) -> String {
-        let (tokens, adapter) = (tokens(text), adapter(text));
-        match self.ledger.reserve(&tokens, adapter, end.parse().unwrap(), headroom.parse().unwrap()) {
+        let (prompt, adapter, end) = (tokens(text).into(), adapter(text), end.parse().unwrap());
+        let id = ReservationId(self.next_reservation);
+        self.next_reservation += 1;
+        match self.ledger.reserve(id, prompt, adapter, end, headroom.parse().unwrap()) {
             Ok(reservation) => {
-                let shared = reservation.matched_tokens();
-                let answer = format!("{shared} matched, {} own", join(reservation.own_pages()));
-                self.reserved.insert(name.to_owned(), (tokens, reservation));
+                let matched = reservation.matched_tokens();
+                let answer = format!("{matched} matched, {} own", join(self.ledger.own_pages(&reservation)));
+                self.reserved.insert(name.to_owned(), reservation);
                 answer
             }
             Err(error) => format!("{error}{}", if error.is_final() { ", ever" } else { "" }),

@@ -118,7 +118,7 @@ impl Scheduler {
         }
         let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) else { return None };
         let cached_tokens = pages.matched_tokens();
-        let mut pages = self.ledger.take_over(pages);
+        let mut pages = pages.into_table();
         // Of the cached pages that count as available one may lie above these, under another copy of the same beginning: it
         // cannot be evicted before they are.
         if self.ledger.grow(&mut pages, tokens.len()).is_err() {

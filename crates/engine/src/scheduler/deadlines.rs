@@ -13,6 +13,7 @@ impl Scheduler {
     /// Ends what has waited too long for another engine. Call it whenever [`next_deadline`](Self::next_deadline) is
     /// reached.
     pub fn tick(&mut self, now: Duration, events: &mut Vec<SessionEvent>) {
+        self.revoke_dropped();
         self.expire_leases(now);
         self.expire_landings(now);
         self.expire_deliveries(now, events);
@@ -43,11 +44,11 @@ impl Scheduler {
         let due = |stage: &Stage| matches!(stage, Stage::Landing { expires, .. } if *expires <= now);
         let due: Vec<_> = self.sequences.iter().filter(|(_, s)| due(&s.stage)).map(|(&id, _)| id).collect();
         for id in due {
-            if let Some(Sequence { stage: Stage::Landing { from, expires, .. }, .. }) = self.sequences.get_mut(&id) {
-                let arrived = self.handoff.last_arrival(*from);
+            if let Some(Sequence { stage: Stage::Landing { pages, expires, .. }, .. }) = self.sequences.get_mut(&id) {
+                let arrived = self.handoff.last_arrival(pages.id());
                 *expires = (*expires).max(arrived + self.limits.landing_timeout);
                 if *expires <= now {
-                    self.receive(now, id, PromptTimes::default());
+                    self.end_landing(now, id, PromptTimes::default());
                     self.counters.landing_timeouts += 1;
                 }
             }

@@ -56,22 +56,22 @@ impl Scheduler {
         from: Option<ReservationId>,
     ) -> Result<(), ServeError> {
         let owner = RequestKey { session, request: asked.id };
-        let reserved = from.and_then(|id| Some((id, self.claim(owner, id)?)));
+        let reserved = from.and_then(|id| self.claim(owner, id));
         if asked.prompt.is_empty()
             && let Some(id) = from
         {
             let gone = || ServeError::engine(format!("reservation {id} has expired, or never was"));
-            asked.prompt = reserved.as_ref().map(|(_, reserved)| Arc::clone(&reserved.prompt)).ok_or_else(gone)?;
+            asked.prompt = reserved.as_ref().map(|reserved| Arc::clone(&reserved.prompt)).ok_or_else(gone)?;
         }
-        let leader = if let Some(conflict) = reserved.as_ref().and_then(|(_, reserved)| reserved.conflict(&asked)) {
+        let leader = if let Some(conflict) = reserved.as_ref().and_then(|reserved| reserved.conflict(&asked)) {
             Err(conflict)
         } else {
             self.enqueue(now, session, asked)
         };
         match (&leader, reserved) {
-            (Ok(leader), Some((id, reserved))) => self.park(now, *leader, id, reserved),
+            (Ok(leader), Some(reserved)) => self.park(now, *leader, reserved),
             (Ok(leader), None) => self.make_ready(*leader),
-            (Err(_), Some((id, reserved))) => self.give_back(id, reserved),
+            (Err(_), Some(reserved)) => self.give_back(reserved),
             (Err(_), None) => {}
         }
         leader.map(drop)

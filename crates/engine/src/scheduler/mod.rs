@@ -149,10 +149,9 @@ impl Scheduler {
 
     /// For when there was nothing to schedule: sequences may wait only for steps, and for what other engines hold up.
     pub fn check_not_stuck(&self) -> Result<(), EngineError> {
-        let held_up = |stage: &Stage| matches!(stage, Stage::Landing { .. } | Stage::Delivering { .. });
-        let held_up = !self.in_flight.is_empty()
-            || !self.reservations.is_empty()
-            || self.sequences.values().any(|s| held_up(&s.stage));
+        let delivering = |sequence: &Sequence| matches!(sequence.stage, Stage::Delivering { .. });
+        let held_up =
+            !self.in_flight.is_empty() || self.ledger.reservations() > 0 || self.sequences.values().any(delivering);
         if self.sequences.is_empty() || held_up {
             return Ok(());
         }
@@ -162,8 +161,7 @@ impl Scheduler {
     /// Recounts every page. For tests and for whoever suspects a leak.
     pub fn audit(&self) -> Result<(), Discrepancy> {
         let tables = self.sequences.values().filter_map(Sequence::pages);
-        let reserved = self.reservations.values().map(|reserved| &reserved.pages);
-        self.ledger.audit(tables, reserved.chain(self.sequences.values().filter_map(Sequence::reservation)))
+        self.ledger.audit(tables, self.sequences.values().filter_map(Sequence::received))
     }
 
     /// Takes pages and slot back from a sequence that is no longer in any list.
@@ -172,12 +170,12 @@ impl Scheduler {
         let tokens = &sequence.tokens;
         let keep = |computed: usize| if keep_in_cache { &tokens[..computed] } else { &[] };
         let (slot, pages) = match sequence.stage {
-            Stage::AwaitingPrompt | Stage::Waiting => return,
-            Stage::Landing { from, pages, .. } => {
-                let verified = self.handoff.revoke(from).clamp(pages.matched_tokens(), sequence.tokens.len());
-                return self.ledger.abandon(pages, keep(verified));
+            Stage::AwaitingPrompt | Stage::Waiting | Stage::Revoking { .. } => return,
+            Stage::Landing { pages, .. } => {
+                drop(pages);
+                return self.revoke_dropped();
             }
-            Stage::Received { pages, .. } => return self.ledger.abandon(pages, keep(computed)),
+            Stage::Received { pages, .. } => (None, Some(pages.into_table())),
             Stage::Preempted { slot } => (Some(slot), None),
             Stage::Running(Run { slot, pages, .. }) => (Some(slot), Some(pages)),
             Stage::Delivering { pages } => (None, Some(pages)),

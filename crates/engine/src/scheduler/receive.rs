@@ -1,4 +1,5 @@
-//! KV from other engines: room is made for it, it lands, and a request starts from it or it is given back.
+//! KV from other engines: room is made for it, it lands, and a request starts from it or it is given back. Either way the
+//! reservation is dropped first; its pages are used when the fabric has reported that nobody writes them any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use baton_core::{
     AdapterId, Attempt, EngineEvent, Fault, GenerateRequest, PromptTimes, ReservationId, ReservedEvent, Retry,
     ServeError, TokenId,
 };
-use baton_kv::{CannotReserve, Reservation};
+use baton_kv::{CannotReserve, PageReservation, ReceivedPages};
 use baton_protocol::{PrepRecv, SessionId};
 
 use super::Scheduler;
@@ -20,7 +21,7 @@ pub(super) struct Reserved {
     attempt: Attempt,
     pub(super) prompt: Arc<[TokenId]>,
     pub(super) adapter: Option<AdapterId>,
-    pub(super) pages: Reservation,
+    pages: PageReservation,
     /// Nothing more will come: the sender said so, and where its time went, or there was nothing to send.
     landed: Option<PromptTimes>,
     pub(super) lease: Option<Lease>,
@@ -68,20 +69,14 @@ impl Scheduler {
             return Err(ServeError::busy(message, self.retry_after_ms()));
         }
 
-        let pages = self.ledger.reserve(&prompt, adapter, end as usize, self.headroom());
-        let pages = pages.map_err(|error| self.cannot_reserve(error))?;
         let id = ReservationId(self.next_reservation);
+        let pages = self.ledger.reserve(id, Arc::clone(&prompt), adapter, end as usize, self.headroom());
+        let pages = pages.map_err(|error| self.cannot_reserve(error))?;
         self.next_reservation += 1;
-        let matched = pages.matched_tokens();
+        let (matched, own_pages) = (pages.matched_tokens(), self.ledger.own_pages(&pages));
         let expected = HandedPrompt { tokens: expected, adapter };
-        let target = match self.handoff.expect(id, expected, matched, pages.own_pages()) {
-            Ok(target) => target,
-            Err(error) => {
-                self.ledger.abandon(pages, &[]);
-                return Err(error);
-            }
-        };
-        let landed = pages.own_pages().is_empty().then(PromptTimes::default);
+        let target = self.handoff.expect(id, expected, matched, own_pages)?;
+        let landed = own_pages.is_empty().then(PromptTimes::default);
         let lease = lease_ms.map(|ms| Duration::from_millis(ms.into()));
         let lease = lease.map(|period| Lease { period, expires: now + period });
         self.reservations.insert(id, Reserved { owner, attempt, prompt, adapter, pages, landed, lease });
@@ -105,18 +100,18 @@ impl Scheduler {
     }
 
     /// The request of `leader` starts from a reservation, as soon as its KV is there.
-    pub(super) fn park(&mut self, now: Duration, leader: SequenceId, from: ReservationId, reserved: Reserved) {
-        let Some(sequence) = self.sequences.get_mut(&leader) else { return self.give_back(from, reserved) };
+    pub(super) fn park(&mut self, now: Duration, leader: SequenceId, reserved: Reserved) {
+        let Some(sequence) = self.sequences.get_mut(&leader) else { return self.give_back(reserved) };
         // Whoever wants log-probabilities of the prompt needs all of it computed here.
         let whole_prompt = self.requests.get(&sequence.request).is_some_and(|r| r.asked.prompt_logprobs.is_some());
         if whole_prompt {
-            self.give_back(from, reserved);
+            self.give_back(reserved);
             return self.make_ready(leader);
         }
         let expires = now + self.limits.landing_timeout;
-        sequence.stage = Stage::Landing { from, pages: reserved.pages, since: now, expires };
+        sequence.stage = Stage::Landing { pages: reserved.pages, since: now, expires };
         if let Some(sender) = reserved.landed {
-            self.receive(now, leader, sender);
+            self.end_landing(now, leader, sender);
         }
     }
 
@@ -125,7 +120,7 @@ impl Scheduler {
         if let Some(reserved) = self.reservations.get_mut(&id) {
             reserved.landed = Some(sender);
         } else if let Some(sequence) = self.waits_for(id) {
-            self.receive(now, sequence, sender);
+            self.end_landing(now, sequence, sender);
         }
     }
 
@@ -136,29 +131,56 @@ impl Scheduler {
         } else if let Some(sequence) = self.waits_for(id)
             && self.sequences.get(&sequence).is_some_and(|waiting| waiting.request.session == session)
         {
-            self.receive(now, sequence, PromptTimes::default());
+            self.end_landing(now, sequence, PromptTimes::default());
         }
     }
 
     fn waits_for(&self, id: ReservationId) -> Option<SequenceId> {
-        let waits = |stage: &Stage| matches!(stage, Stage::Landing { from, .. } if *from == id);
+        let waits = |stage: &Stage| matches!(stage, Stage::Landing { pages, .. } if pages.id() == id);
         self.sequences.iter().find(|(_, sequence)| waits(&sequence.stage)).map(|(&sequence, _)| sequence)
     }
 
-    /// The fabric stops; the sequence goes on with what was verified.
-    pub(super) fn receive(&mut self, now: Duration, id: SequenceId, sender: PromptTimes) {
-        let Some(Sequence { request, tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
-        let Stage::Landing { from, pages, since, .. } = std::mem::replace(stage, Stage::Waiting) else { return };
+    /// Nothing more is wanted: the sequence goes on with what is verified when nobody writes its pages any more.
+    pub(super) fn end_landing(&mut self, now: Duration, id: SequenceId, sender: PromptTimes) {
+        let Some(Sequence { request, stage, .. }) = self.sequences.get_mut(&id) else { return };
+        let Stage::Landing { pages, since, .. } = stage else { return };
         if let Some(request) = self.requests.get_mut(request) {
             request.progress.land(now, sender);
         }
+        self.counters.landing_us += now.saturating_sub(*since).as_micros() as u64;
+        *stage = Stage::Revoking { from: pages.id(), end: pages.end() };
+        self.revoke_dropped();
+    }
+
+    /// The fabric is to stop writing what nobody wants any more.
+    pub(super) fn revoke_dropped(&mut self) {
+        while let Some(id) = self.ledger.next_dropped() {
+            if let Some(verified_tokens) = self.handoff.revoke(id) {
+                self.revoked(id, verified_tokens);
+            }
+        }
+    }
+
+    /// Nobody writes a reservation's pages any more: they go to the sequence that waits for them, else what was verified goes
+    /// to the cache.
+    pub fn revoked(&mut self, id: ReservationId, verified_tokens: usize) {
+        let Some(pages) = self.ledger.revoked(id, verified_tokens) else { return };
+        let waits = |stage: &Stage| matches!(stage, Stage::Revoking { from, .. } if *from == id);
+        match self.sequences.iter().find(|(_, sequence)| waits(&sequence.stage)).map(|(&sequence, _)| sequence) {
+            Some(sequence) => self.receive(sequence, pages),
+            None => self.ledger.insert(pages.verified_prompt(), pages.table()),
+        }
+    }
+
+    fn receive(&mut self, id: SequenceId, pages: ReceivedPages) {
+        let Some(Sequence { tokens, stage, .. }) = self.sequences.get_mut(&id) else { return };
+        let matched = pages.matched_tokens();
         // The last token is computed here in any case, for its logits.
-        let verified = self.handoff.revoke(from).min(tokens.len() - 1).max(pages.matched_tokens());
-        self.ledger.insert(&tokens[..verified], pages.table());
+        let computed = pages.verified_tokens().min(tokens.len() - 1).max(matched);
+        self.ledger.insert(&tokens[..computed], pages.table());
         self.counters.handoffs_received += 1;
-        self.counters.received_tokens += (verified - pages.matched_tokens()) as u64;
-        self.counters.landing_us += now.saturating_sub(since).as_micros() as u64;
-        *stage = Stage::Received { pages, computed: verified };
+        self.counters.received_tokens += (computed - matched) as u64;
+        *stage = Stage::Received { pages, computed };
         self.waiting.insert(id);
     }
 
@@ -171,14 +193,14 @@ impl Scheduler {
             return false;
         };
         if let Stage::Received { pages, computed } = std::mem::replace(stage, Stage::Waiting) {
-            self.ledger.abandon(pages, &tokens[..computed]);
+            self.ledger.insert(&tokens[..computed], pages.table());
         }
         true
     }
 
     pub(super) fn abandon(&mut self, id: ReservationId) {
         if let Some(reserved) = self.reservations.remove(&id) {
-            self.give_back(id, reserved);
+            self.give_back(reserved);
         }
     }
 
@@ -189,8 +211,8 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn give_back(&mut self, id: ReservationId, Reserved { prompt, pages, .. }: Reserved) {
-        let verified = self.handoff.revoke(id).clamp(pages.matched_tokens(), prompt.len());
-        self.ledger.abandon(pages, &prompt[..verified]);
+    pub(super) fn give_back(&mut self, reserved: Reserved) {
+        drop(reserved);
+        self.revoke_dropped();
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS, SessionLoad};
+use baton_kv::pages_for;
 use baton_protocol::SessionId;
 
 use super::Scheduler;
@@ -23,8 +24,7 @@ impl Scheduler {
                 pages_total: self.ledger.pages_total() as u32,
                 pages_free: self.ledger.pages_free() as u32,
                 pages_cached: self.ledger.pages_cached() as u32,
-                reservations: (self.reservations.len() + self.sequences.values().filter(|s| s.is_landing()).count())
-                    as u32,
+                reservations: self.ledger.reservations() as u32,
                 reserved_pages: self.ledger.pages_reserved() as u32,
                 exports: self.requests.values().filter(|request| request.export.is_some()).count() as u32,
             },
@@ -62,10 +62,13 @@ fn pending_tokens(sequence: &Sequence) -> u64 {
         // All but the last, incomplete page of the prompt will be shared.
         Stage::AwaitingPrompt => sequence.tokens.len() % PAGE_TOKENS,
         // Those behind what is on its way.
-        Stage::Landing { ref pages, .. } => {
-            sequence.tokens.len().saturating_sub(pages.table().pages().len() * PAGE_TOKENS).max(1)
-        }
+        Stage::Landing { ref pages, .. } => pending_behind(pages.end(), sequence),
+        Stage::Revoking { end, .. } => pending_behind(end, sequence),
         _ => sequence.tokens.len() - sequence.computed(),
     };
     tokens as u64
+}
+
+fn pending_behind(end: usize, sequence: &Sequence) -> usize {
+    sequence.tokens.len().saturating_sub(pages_for(end) * PAGE_TOKENS).max(1)
 }

@@ -1,6 +1,6 @@
 //! A fabric that does what a script says, and writes down what it was told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +18,8 @@ struct State {
     now: Duration,
     told: Vec<String>,
     expected: BTreeMap<ReservationId, Expected>,
+    /// Somebody is in the middle of a block.
+    writing: BTreeSet<ReservationId>,
     /// When each receiver last confirmed something.
     taken: BTreeMap<ExportId, Duration>,
 }
@@ -32,8 +34,9 @@ struct Expected {
 
 impl ScriptedFabric {
     pub(crate) fn new(kv: Kv) -> Self {
-        let (now, told, expected, taken) = (Duration::ZERO, Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State { kv, now, told, expected, taken })))
+        let (now, told, taken) = (Duration::ZERO, Vec::new(), BTreeMap::new());
+        let (expected, writing) = (BTreeMap::new(), BTreeSet::new());
+        Self(Arc::new(Mutex::new(State { kv, now, told, expected, writing, taken })))
     }
 
     pub(crate) fn take_told(&self) -> Vec<String> {
@@ -51,6 +54,18 @@ impl ScriptedFabric {
         (expected.verified, expected.last_arrival) = (verified, now);
     }
 
+    /// A block for this reservation is on its way into its page.
+    pub(crate) fn write(&self, id: ReservationId) {
+        self.0.lock().unwrap().writing.insert(id);
+    }
+
+    /// It is there. So many tokens are verified.
+    pub(crate) fn written(&self, id: ReservationId) -> usize {
+        let mut state = self.0.lock().unwrap();
+        assert!(state.writing.remove(&id));
+        state.end(id)
+    }
+
     /// The receiver confirms a piece of this export.
     pub(crate) fn take(&self, id: ExportId) {
         let mut state = self.0.lock().unwrap();
@@ -60,6 +75,21 @@ impl ScriptedFabric {
 
     fn tell(&self, line: String) {
         self.0.lock().unwrap().told.push(format!("~ {line}"));
+    }
+}
+
+impl State {
+    /// What was verified is in the pages.
+    fn end(&mut self, id: ReservationId) -> usize {
+        let Expected { prompt, begin, pages, verified, .. } = self.expected.remove(&id).unwrap();
+        let mut hash = 0;
+        for (position, token) in prompt[..verified].iter().enumerate() {
+            hash = mix(hash, token.0.into());
+            if let Some(at) = position.checked_sub(begin) {
+                self.kv.lock().unwrap()[pages[at / PAGE_TOKENS].index()][at % PAGE_TOKENS] = hash;
+            }
+        }
+        verified
     }
 }
 
@@ -97,19 +127,15 @@ impl HandOff for ScriptedFabric {
         Ok(Vec::new())
     }
 
-    fn revoke(&mut self, id: ReservationId) -> usize {
+    fn revoke(&mut self, id: ReservationId) -> Option<usize> {
         let mut state = self.0.lock().unwrap();
-        let Expected { prompt, begin, pages, verified, .. } = state.expected.remove(&id).unwrap();
-        let mut hash = 0;
-        for (position, token) in prompt[..verified].iter().enumerate() {
-            hash = mix(hash, token.0.into());
-            if let Some(at) = position.checked_sub(begin) {
-                state.kv.lock().unwrap()[pages[at / PAGE_TOKENS].index()][at % PAGE_TOKENS] = hash;
-            }
+        if state.writing.contains(&id) {
+            state.told.push(format!("~ revoke reservation {id}: it is being written"));
+            return None;
         }
-        drop(state);
-        self.tell(format!("revoke reservation {id}: {verified} verified"));
-        verified
+        let verified = state.end(id);
+        state.told.push(format!("~ revoke reservation {id}: {verified} verified"));
+        Some(verified)
     }
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {

@@ -73,8 +73,8 @@ impl HandOff for Port {
         Ok(Target { engine: self.engine, key, room, prompt: digest(prompt.tokens) }.to_bytes())
     }
 
-    fn revoke(&mut self, id: ReservationId) -> usize {
-        lock(&self.fabric.0).revoke(self.process, id)
+    fn revoke(&mut self, id: ReservationId) -> Option<usize> {
+        Some(lock(&self.fabric.0).revoke(self.process, id))
     }
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {
