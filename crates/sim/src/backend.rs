@@ -12,12 +12,12 @@ use baton_core::{Guarantee, ServeError, TokenId};
 use baton_fabric::LayerCounter;
 
 use crate::clock::lock;
-use crate::journal::{Checker, Journal};
+use crate::event_log::{Checker, EventLog};
 use crate::memory::{Memory, Written};
 use crate::model::{LAYERS, Logits, Sampler};
 use crate::mutation::Mutation;
 use crate::random::Random;
-use crate::weather::EngineSetUp;
+use crate::scenario::EngineSetup;
 
 /// Clones are the same hardware.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ struct State {
     max_slots: usize,
     guarantee: Guarantee,
     memory: Memory,
-    journal: Arc<Journal>,
+    log: Arc<EventLog>,
     slots: BTreeMap<SlotId, Slot>,
     pages: SlotPages,
     /// Submitted and not done, oldest first: that one is being computed.
@@ -67,20 +67,20 @@ struct Slot {
 
 impl Hardware {
     pub(crate) fn new(
-        set_up: &EngineSetUp,
+        setup: &EngineSetup,
         (guarantee, mutation): (Guarantee, Option<Mutation>),
         memory: Memory,
-        journal: Arc<Journal>,
+        log: Arc<EventLog>,
         random: Random,
         failures_per_mille: u64,
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
-            max_slots: set_up.slots,
+            max_slots: setup.slots,
             guarantee,
             memory,
-            journal,
+            log,
             slots: BTreeMap::new(),
-            pages: SlotPages::new(set_up.slots, set_up.pages),
+            pages: SlotPages::new(setup.slots, setup.pages),
             queue: VecDeque::new(),
             done: VecDeque::new(),
             submitted: 0,
@@ -148,7 +148,7 @@ impl Backend for SimBackend {
         let logits = plan.segments.iter().map(logits).collect();
         state.queue.push_back(Step { plan: plan.clone(), logits });
         let unfinished = state.queue.len() + state.done.len();
-        state.demand(unfinished <= self.spec.steps_in_flight, || format!("{unfinished} steps in flight"));
+        state.check_contract(unfinished <= self.spec.steps_in_flight, || format!("{unfinished} steps in flight"));
         if state.queue.len() == 1 {
             state.begin();
         }
@@ -175,11 +175,11 @@ impl State {
             let tokens = [&*sampler.prompt, &sampler.outputs].concat();
             let new = Slot { sampler: Arc::clone(sampler), tokens, has_failed: false };
             let replaced = self.slots.insert(*slot, new);
-            self.demand(replaced.is_none(), || format!("{slot:?} admitted twice"));
+            self.check_contract(replaced.is_none(), || format!("{slot:?} admitted twice"));
         }
-        self.demand(self.slots.len() <= self.max_slots, || "more slots than there are".to_owned());
+        self.check_contract(self.slots.len() <= self.max_slots, || "more slots than there are".to_owned());
         if let Err(error) = self.pages.apply(plan) {
-            self.demand(false, || error.to_string());
+            self.check_contract(false, || error.to_string());
         }
         for segment in &plan.segments {
             self.check(plan, segment);
@@ -189,10 +189,10 @@ impl State {
     fn check(&self, plan: &StepPlan, segment: &Segment) {
         let end = segment.first_position + segment.tokens.len();
         let Some(slot) = self.slots.get(&segment.slot) else {
-            return self.demand(false, || format!("{:?} is not admitted", segment.slot));
+            return self.check_contract(false, || format!("{:?} is not admitted", segment.slot));
         };
         let pages = self.pages.up_to(segment.slot, end);
-        self.demand(pages.is_ok(), || format!("too few pages for {:?}", segment.slot));
+        self.check_contract(pages.is_ok(), || format!("too few pages for {:?}", segment.slot));
         if slot.has_failed {
             return;
         }
@@ -205,9 +205,9 @@ impl State {
                 InputToken::LastSampled => newest.copied(),
             })
             .collect();
-        self.demand(said.is_some_and(|said| said == known), || format!("wrong input for {:?}", segment.slot));
+        self.check_contract(said.is_some_and(|said| said == known), || format!("wrong input for {:?}", segment.slot));
         let whole = segment.output.samples == 0 || end == slot.tokens.len();
-        self.demand(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
+        self.check_contract(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
     }
 
     fn finish_layer(&mut self, layer: u32) {
@@ -231,7 +231,7 @@ impl State {
     fn finish(&mut self) {
         let Some(Step { plan, logits }) = self.queue.pop_front() else { return };
         if self.mutation == Some(Mutation::GivePagesInFlight) {
-            self.put_off(&plan);
+            self.write_later(&plan);
         }
         let mut output = StepOutput::default();
         for (segment, logits) in plan.segments.iter().zip(&logits) {
@@ -263,14 +263,14 @@ impl State {
         }
         for slot in &plan.released {
             let removed = self.slots.remove(slot);
-            self.demand(removed.is_some(), || format!("{slot:?} released but not in use"));
+            self.check_contract(removed.is_some(), || format!("{slot:?} released but not in use"));
         }
         self.done.push_back(output);
         self.begin();
     }
 
     /// The planted bug: what a step that counts as done writes behind generated tokens is written once more, later.
-    fn put_off(&mut self, plan: &StepPlan) {
+    fn write_later(&mut self, plan: &StepPlan) {
         let decoding = plan.segments.iter().filter(|segment| segment.output.samples > 0);
         let written = decoding.flat_map(|segment| {
             let end = segment.first_position + segment.tokens.len();
@@ -281,9 +281,9 @@ impl State {
         self.late.push_back(written);
     }
 
-    fn demand(&self, holds: bool, message: impl FnOnce() -> String) {
+    fn check_contract(&self, holds: bool, message: impl FnOnce() -> String) {
         if !holds {
-            self.journal.blame(Checker::Plan, message());
+            self.log.report_violation(Checker::Plan, message());
         }
     }
 }

@@ -8,16 +8,16 @@ use baton_core::GenerateRequest;
 use baton_protocol::TokenStream;
 use baton_router::Dispatcher;
 
-use crate::book::{Book, Ended};
+use crate::client_requests::{ClientOutcome, ClientRequests};
 use crate::clock::Clock;
 use crate::stall::StallClock;
-use crate::stream::{Checked, StreamChecker};
+use crate::stream_checker::{Checked, StreamChecker};
 
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) book: Arc<Book>,
-    pub(crate) router_life: u64,
+    pub(crate) requests: Arc<ClientRequests>,
+    pub(crate) router_incarnation: u64,
     pub(crate) patience: Option<Duration>,
     pub(crate) longest_stall: Option<Duration>,
 }
@@ -26,15 +26,20 @@ impl Client {
     pub(crate) async fn run(self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, stream: StreamChecker) {
         let ended = tokio::select! {
             biased;
-            ended = self.ask(dispatcher, request, stream) => ended,
-            () = lose_patience(&self.clock, self.patience) => Ended::Left,
+            ended = self.send_request(dispatcher, request, stream) => ended,
+            () = after_patience(&self.clock, self.patience) => ClientOutcome::Left,
         };
-        self.book.close(self.id, ended);
+        self.requests.close(self.id, ended);
     }
 
-    async fn ask(&self, dispatcher: Arc<Dispatcher>, request: GenerateRequest, mut stream: StreamChecker) -> Ended {
+    async fn send_request(
+        &self,
+        dispatcher: Arc<Dispatcher>,
+        request: GenerateRequest,
+        mut stream: StreamChecker,
+    ) -> ClientOutcome {
         if let Some(longest) = self.longest_stall {
-            stream.expect_no_stall(StallClock::new(&self.clock, &self.book, longest));
+            stream.expect_no_stall(StallClock::new(&self.clock, &self.requests, longest));
         }
         let events = dispatcher.generate(request).await;
         // The client must not keep a router alive that dies meanwhile.
@@ -44,16 +49,16 @@ impl Client {
                 let ended = check_events(&mut events, &mut stream).await;
                 match ended {
                     Some(ended) => ended,
-                    None if self.book.is_dead(self.router_life) => Ended::CutOff,
-                    None => Ended::Wrong("the stream ended before the request".to_owned()),
+                    None if self.requests.is_dead(self.router_incarnation) => ClientOutcome::CutOff,
+                    None => ClientOutcome::Wrong("the stream ended before the request".to_owned()),
                 }
             }
-            Err(error) => Ended::Failed { hopeless: stream.is_hopeless(), error },
+            Err(error) => ClientOutcome::Failed { hopeless: stream.is_hopeless(), error },
         }
     }
 }
 
-async fn lose_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
+async fn after_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
     match patience {
         Some(patience) => clock.sleep(patience).await,
         None => pending().await,
@@ -61,25 +66,27 @@ async fn lose_patience(clock: &Arc<Clock>, patience: Option<Duration>) {
 }
 
 /// `None` when the stream ends before the request has.
-pub(crate) async fn check_events(events: &mut TokenStream, stream: &mut StreamChecker) -> Option<Ended> {
+pub(crate) async fn check_events(events: &mut TokenStream, stream: &mut StreamChecker) -> Option<ClientOutcome> {
     let mut failed = None;
     while let Some(event) = events.next().await {
         if failed.is_some() {
-            return Some(Ended::Wrong("an event after a failure".to_owned()));
+            return Some(ClientOutcome::Wrong("an event after a failure".to_owned()));
         }
         match stream.check(event) {
             Ok(Checked::More) => {}
             // As in the gateway: when all choices are complete, the stream is dropped.
-            Ok(Checked::Enough(_)) if stream.is_complete() => return Some(Ended::Served),
+            Ok(Checked::Enough(_)) if stream.is_complete() => return Some(ClientOutcome::Served),
             Ok(Checked::Enough(choice)) => events.end_choice(choice),
-            Ok(Checked::Failed(error)) => failed = Some(Ended::Failed { error, hopeless: stream.is_hopeless() }),
-            Err(message) => return Some(Ended::Wrong(message)),
+            Ok(Checked::Failed(error)) => {
+                failed = Some(ClientOutcome::Failed { error, hopeless: stream.is_hopeless() })
+            }
+            Err(message) => return Some(ClientOutcome::Wrong(message)),
         }
     }
     match failed {
         None if !stream.is_complete() => None,
-        None if stream.is_hopeless() => Some(Ended::Wrong("served a request that must fail".to_owned())),
-        None => Some(Ended::Served),
+        None if stream.is_hopeless() => Some(ClientOutcome::Wrong("served a request that must fail".to_owned())),
+        None => Some(ClientOutcome::Served),
         failed => failed,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::world::Event;
+use crate::event::Event;
 
 #[derive(Default)]
 pub(crate) struct Clock {

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::event::Event;
+use crate::event_log::Checker;
 use crate::executor::Owner;
-use crate::happening::Happening;
-use crate::journal::Checker;
-use crate::machine::{Life, Process, ProcessId};
-use crate::router::{Peer, PeerKind};
+use crate::ids::ProcessId;
+use crate::log_entry::LogEntry;
+use crate::peer::{Peer, PeerKind};
+use crate::process::Process;
 use crate::totals::Sum;
-use crate::world::{Event, World};
+use crate::world::World;
 
 impl World {
-    pub(crate) fn after(&mut self, id: ProcessId, life: Option<Life>) {
-        if life == Some(Life::Ended) {
+    pub(crate) fn restart_if(&mut self, has_ended: bool, id: ProcessId) {
+        if has_ended {
             self.end_engine(id, "drained");
             let down = self.random.millis(1, 100);
             self.clock.after(down, Event::StartEngine(id.engine));
@@ -24,33 +26,33 @@ impl World {
         if self.processes[engine].is_some() {
             return;
         }
-        self.lives += 1;
-        let id = ProcessId { engine, life: self.lives };
-        let (clock, journal) = (Arc::clone(&self.clock), Arc::clone(&self.journal));
-        match Process::start(id, (&self.weather, self.mutation), clock, journal, &self.fabric, self.random.fork()) {
+        self.incarnations += 1;
+        let id = ProcessId { engine, incarnation: self.incarnations };
+        let (clock, log) = (Arc::clone(&self.clock), Arc::clone(&self.log));
+        match Process::start(id, (&self.scenario, self.mutation), clock, log, &self.fabric, self.random.fork()) {
             Ok(process) => {
                 self.processes[engine] = Some(process);
-                if self.weather.hangs.is_some() {
-                    self.clock.after(Duration::ZERO, Event::Beat(id));
+                if self.scenario.hangs.is_some() {
+                    self.clock.after(Duration::ZERO, Event::MakeHeartbeat(id));
                 }
             }
-            Err(error) => self.journal.blame(Checker::Progress, error.to_string()),
+            Err(error) => self.log.report_violation(Checker::Progress, error.to_string()),
         }
     }
 
     /// Ends an engine in order: its last replies are sent first.
     fn end_engine(&mut self, id: ProcessId, why: &'static str) {
         let Some(mut process) = self.processes[id.engine].take_if(|process| process.id == id) else { return };
-        process.close_books();
+        process.release_all();
         self.remove(process, why);
     }
 
     pub(crate) fn kill_engine(&mut self, engine: usize, why: &'static str) {
         let Some(mut process) = self.processes[engine].take() else { return };
-        // Connections close first, so that the replies of `close_books` reach nobody.
+        // Connections close first, so that the replies of `release_all` reach nobody.
         self.close_connections(process.id);
         self.fabric.leave(process.id);
-        process.close_books();
+        process.release_all();
         self.remove(process, why);
     }
 
@@ -58,8 +60,8 @@ impl World {
         self.close_connections(process.id);
         self.fabric.leave(process.id);
         self.past.engines.add(&process.report.counters);
-        self.past.hangs.slow_steps += process.pulse.slow_steps;
-        self.journal.note(Happening::Gone(process.id, why));
+        self.past.hangs.slow_steps += process.progress.slow_steps;
+        self.log.record(LogEntry::Gone(process.id, why));
     }
 
     fn close_connections(&self, process: ProcessId) {
@@ -68,8 +70,8 @@ impl World {
         }
     }
 
-    pub(crate) fn go_on(&mut self, id: ProcessId) {
-        let kept = self.process(id).map(Process::go_on).unwrap_or_default();
+    pub(crate) fn resume_engine(&mut self, id: ProcessId) {
+        let kept = self.process(id).map(Process::resume).unwrap_or_default();
         for event in kept {
             self.dispatch(event);
         }
@@ -79,27 +81,28 @@ impl World {
         if self.peers[router].is_some() {
             return;
         }
-        self.lives += 1;
-        let set_up = &self.weather.routers[router];
-        let peer = Peer::router(self.lives, set_up, &self.weather, Arc::clone(&self.clock), self.executor.spawner());
+        self.incarnations += 1;
+        let setup = &self.scenario.routers[router];
+        let peer =
+            Peer::router(self.incarnations, setup, &self.scenario, Arc::clone(&self.clock), self.executor.spawner());
         self.add_peer(router, peer);
     }
 
     pub(crate) fn add_peer(&mut self, at: usize, peer: Peer) {
-        let life = peer.life;
+        let incarnation = peer.incarnation;
         if peer.monitor.is_some() {
-            self.clock.after(Duration::ZERO, Event::Check { peer: at, life });
+            self.clock.after(Duration::ZERO, Event::Check { peer: at, incarnation });
         }
         self.peers[at] = Some(peer);
-        for engine in 0..self.weather.engines.len() {
+        for engine in 0..self.scenario.engines.len() {
             let delay = self.random.micros(50, 3000);
-            self.clock.after(delay, Event::Connect { peer: at, life, engine });
+            self.clock.after(delay, Event::Connect { peer: at, incarnation, engine });
         }
     }
 
     pub(crate) fn kill_router(&mut self, router: usize) {
         let Some(peer) = self.peers[router].take() else { return };
-        self.book.router_died(peer.life);
+        self.requests.router_died(peer.incarnation);
         // Connections close first, so that dropping the tasks below sends nothing.
         for wire in peer.wires.iter().flatten() {
             if let Some(connection) = self.connections.get(wire) {
@@ -109,6 +112,6 @@ impl World {
         if let PeerKind::Router { dispatcher, .. } = &peer.kind {
             self.past.routers.add(&dispatcher.counters());
         }
-        self.executor.kill(Owner::Router(peer.life));
+        self.executor.kill(Owner::Router(peer.incarnation));
     }
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use baton_core::{PAGE_TOKENS, PageId, TokenId};
 
 use crate::clock::lock;
-use crate::journal::{Checker, Journal};
-use crate::machine::ProcessId;
+use crate::event_log::{Checker, EventLog};
+use crate::ids::ProcessId;
 use crate::model::{Attention, Block, LAYERS};
 
 #[derive(Clone)]
 pub(crate) struct Memory {
     process: ProcessId,
-    journal: Arc<Journal>,
+    log: Arc<EventLog>,
     pages: Arc<Mutex<Vec<[Cell; LAYERS as usize]>>>,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Written {
 }
 
 impl Memory {
-    pub(crate) fn new(process: ProcessId, pages: usize, journal: Arc<Journal>) -> Self {
+    pub(crate) fn new(process: ProcessId, pages: usize, log: Arc<EventLog>) -> Self {
         let cell = Cell { block: [0; PAGE_TOKENS], offers: 0, expected: false };
         let pages = Arc::new(Mutex::new(vec![[cell; LAYERS as usize]; pages]));
-        Self { process, journal, pages }
+        Self { process, log, pages }
     }
 
     pub(crate) fn block(&self, page: PageId, layer: u32) -> Block {
@@ -110,7 +110,7 @@ impl Memory {
                 let process = self.process;
                 let message =
                     format!("{process:?} reads KV at position {position}, layer {layer} that is not the sequence's");
-                self.journal.blame(Checker::Kv, message);
+                self.log.report_violation(Checker::Kv, message);
             }
             reference.read(reference.kv(token));
             attention.read(kv);
@@ -138,14 +138,14 @@ impl Memory {
         self.check_not_offered(cell, page);
         if cell.expected {
             let message = format!("{:?}: a step writes page {page}, in which KV is expected", self.process);
-            self.journal.blame(Checker::Reuse, message);
+            self.log.report_violation(Checker::Reuse, message);
         }
     }
 
     fn check_not_offered(&self, cell: &Cell, page: PageId) {
         if cell.offers > 0 {
             let message = format!("{:?} writes page {page} while it is offered", self.process);
-            self.journal.blame(Checker::Reuse, message);
+            self.log.report_violation(Checker::Reuse, message);
         }
     }
 }

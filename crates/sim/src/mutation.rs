@@ -41,7 +41,7 @@ impl Tamper {
     }
 
     /// `false`: the command is not sent at all.
-    pub(crate) fn lets_pass(&mut self, command: &mut Command) -> bool {
+    pub(crate) fn filter(&mut self, command: &mut Command) -> bool {
         match self.mutation {
             Some(Mutation::DropRelease) => !matches!(command, Command::Release(_)),
             Some(Mutation::IgnoreAttempt) => {

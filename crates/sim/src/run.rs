@@ -3,15 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::book::Book;
+use baton_router::RouterCounters;
+
+use crate::client_requests::ClientRequests;
 use crate::clock::Clock;
+use crate::event_log::{EventLog, Violation};
 use crate::executor::Executor;
 use crate::fabric::Fabric;
-use crate::journal::{Journal, Violation};
 use crate::mutation::Mutation;
+use crate::peer::PeerKind;
 use crate::random::Random;
-use crate::totals::{Past, Totals};
-use crate::weather::Weather;
+use crate::scenario::Scenario;
+use crate::totals::{Past, Sum, Totals};
 use crate::world::{Phase, World};
 
 pub struct Outcome {
@@ -50,11 +53,11 @@ impl Run {
         let _announce = Announce(seed);
         let mut world = World::new(self);
         world.run();
-        let log_hash = world.journal.hash();
-        match world.journal.violation() {
+        let log_hash = world.log.hash();
+        match world.log.violation() {
             None => Ok(Outcome { log_hash, totals: world.totals() }),
             Some(violation) => {
-                Err(Box::new(Failure { seed, mutation, violation, log_hash, log_tail: world.journal.tail() }))
+                Err(Box::new(Failure { seed, mutation, violation, log_hash, log_tail: world.log.last_entries() }))
             }
         }
     }
@@ -63,33 +66,61 @@ impl Run {
 impl World {
     fn new(Run { seed, mutation, steps_in_flight, log_lines }: Run) -> Self {
         let mut random = Random::new(seed);
-        let mut weather = Weather::of(seed, &mut random.fork());
-        for engine in &mut weather.engines {
+        let mut scenario = Scenario::of(seed, &mut random.fork());
+        for engine in &mut scenario.engines {
             engine.steps_in_flight = steps_in_flight.unwrap_or(engine.steps_in_flight);
         }
         let clock = Arc::new(Clock::default());
-        let journal = Arc::new(Journal::new(Arc::clone(&clock), log_lines));
-        let book = Book::new(Arc::clone(&journal));
-        let fabric = Fabric::new(Arc::clone(&clock), Arc::clone(&journal), random.fork(), weather.transfers, mutation);
-        let (engines, peers) = (weather.engines.len(), weather.routers.len() + 1);
+        let log = Arc::new(EventLog::new(Arc::clone(&clock), log_lines));
+        let requests = ClientRequests::new(Arc::clone(&log));
+        let fabric = Fabric::new(Arc::clone(&clock), Arc::clone(&log), random.fork(), scenario.transfers, mutation);
+        let (engines, peers) = (scenario.engines.len(), scenario.routers.len() + 1);
         Self {
             executor: Executor::new(random.fork()),
-            weather,
+            scenario,
             random,
             clock,
-            journal,
-            book,
+            log,
+            requests,
             fabric,
             mutation,
             processes: (0..engines).map(|_| None).collect(),
             peers: (0..peers).map(|_| None).collect(),
             connections: Default::default(),
-            lives: 0,
+            incarnations: 0,
             next_wire: 0,
             next_client: 1,
-            phase: Phase::Storm,
+            phase: Phase::Faults,
             past: Past::default(),
         }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut engines = self.past.engines;
+        let mut hangs = self.past.hangs;
+        for process in self.processes.iter().flatten() {
+            engines.add(&process.report.counters);
+            hangs.slow_steps += process.progress.slow_steps;
+        }
+        Totals {
+            clients: self.requests.counts(),
+            engines,
+            routers: self.router_counters(),
+            transfers: self.fabric.counts(),
+            faults: self.past.faults,
+            hangs,
+        }
+    }
+
+    /// Counters of all routers, restarted ones included.
+    fn router_counters(&self) -> RouterCounters {
+        let mut total = self.past.routers;
+        for peer in self.peers.iter().flatten() {
+            if let PeerKind::Router { dispatcher, .. } = &peer.kind {
+                total.add(&dispatcher.counters());
+            }
+        }
+        total
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use baton_core::{Attempt, GenerateRequest, RequestId, ServeError, TokenRange};
 use baton_protocol::{Reservation, Sent};
 
-use crate::book::{Book, Ended};
 use crate::client::check_events;
+use crate::client_requests::{ClientOutcome, ClientRequests};
 use crate::clock::{Clock, lock};
 use crate::random::Random;
 use crate::session::Session;
-use crate::stream::StreamChecker;
+use crate::stream_checker::StreamChecker;
 
 /// The session with each engine, if it is connected.
 pub(crate) type Sessions = Mutex<Vec<Option<Arc<Session>>>>;
@@ -20,7 +20,7 @@ pub(crate) type Sessions = Mutex<Vec<Option<Arc<Session>>>>;
 pub(crate) struct Script {
     pub(crate) id: u64,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) requests: Arc<ClientRequests>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) random: Random,
     pub(crate) context_tokens: usize,
@@ -62,18 +62,18 @@ impl Plan {
 }
 
 /// `None`: the session was lost, so there is no outcome.
-type Answer = Option<Ended>;
+type Answer = Option<ClientOutcome>;
 
 impl Script {
     pub(crate) async fn run(mut self, request: GenerateRequest) {
         let (clock, patience) = (Arc::clone(&self.clock), self.patience);
-        let (id, book) = (self.id, Arc::clone(&self.book));
+        let (id, requests) = (self.id, Arc::clone(&self.requests));
         let answer = tokio::select! {
             biased;
             answer = self.follow(request) => answer,
-            () = clock.sleep(patience) => Some(Ended::Left),
+            () = clock.sleep(patience) => Some(ClientOutcome::Left),
         };
-        book.close(id, answer.unwrap_or(Ended::CutOff));
+        requests.close(id, answer.unwrap_or(ClientOutcome::CutOff));
     }
 
     async fn follow(&mut self, mut request: GenerateRequest) -> Answer {
@@ -85,7 +85,7 @@ impl Script {
         }
         match self.hand_over(decode, prefill, &request).await {
             // No room, or the reservation has expired: continue without a hand-off.
-            Some(Ended::Failed { hopeless: false, .. }) if self.random.percent(70) => {
+            Some(ClientOutcome::Failed { hopeless: false, .. }) if self.random.percent(70) => {
                 request.attempt = Attempt(1);
                 self.generate(decode, request, None).await
             }
@@ -113,7 +113,7 @@ impl Script {
             Plan::Forget => {
                 // A caller that has disappeared does not release its reservation.
                 std::mem::forget(reserved);
-                Some(Ended::Left)
+                Some(ClientOutcome::Left)
             }
             Plan::NeverSent => self.generate(decode, request.clone(), Some((reserved, None))).await,
             Plan::AtOnce => {
@@ -126,19 +126,22 @@ impl Script {
                 };
                 tokio::select! {
                     biased;
-                    answer = check_events(&mut events, &mut stream) => return unless_cut(&session, answer),
+                    answer = check_events(&mut events, &mut stream) => return check_early_end(&session, answer),
                     _sent = sending => {}
                 }
                 if self.random.percent(80) {
                     events.expect_no_more();
                 }
-                unless_cut(&session, check_events(&mut events, &mut stream).await)
+                check_early_end(&session, check_events(&mut events, &mut stream).await)
             }
             Plan::InTurn | Plan::Migrate | Plan::Plain => {
                 let range = self.range(&reserved);
                 let sent = self.session(prefill)?.caller.remote_send(&sender, &reserved, range).await;
                 if self.plan == Plan::Migrate {
-                    return Some(sent.map_or_else(|error| Ended::Failed { error, hopeless: true }, |_| Ended::Served));
+                    return Some(sent.map_or_else(
+                        |error| ClientOutcome::Failed { error, hopeless: true },
+                        |_| ClientOutcome::Served,
+                    ));
                 }
                 if self.random.percent(30) {
                     self.clock.sleep(self.random.millis(1, 60)).await;
@@ -165,13 +168,13 @@ impl Script {
         let session = self.session(engine)?;
         let mut stream = self.checker(&request);
         match session.caller.start_generate(request.clone(), handoff) {
-            Ok(mut events) => unless_cut(&session, check_events(&mut events, &mut stream).await),
+            Ok(mut events) => check_early_end(&session, check_events(&mut events, &mut stream).await),
             Err(error) => self.failed(&request, error),
         }
     }
 
     fn failed(&self, request: &GenerateRequest, error: ServeError) -> Answer {
-        Some(Ended::Failed { error, hopeless: self.checker(request).is_hopeless() })
+        Some(ClientOutcome::Failed { error, hopeless: self.checker(request).is_hopeless() })
     }
 
     fn checker(&self, request: &GenerateRequest) -> StreamChecker {
@@ -184,9 +187,9 @@ impl Script {
 }
 
 /// A stream may end before its request only if the session is lost.
-fn unless_cut(session: &Session, answer: Answer) -> Answer {
+fn check_early_end(session: &Session, answer: Answer) -> Answer {
     match answer {
-        None if session.open.is_alive() => Some(Ended::Wrong("the stream ended before the request".to_owned())),
+        None if session.open.is_alive() => Some(ClientOutcome::Wrong("the stream ended before the request".to_owned())),
         answer => answer,
     }
 }

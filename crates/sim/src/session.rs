@@ -17,31 +17,31 @@ pub(crate) struct Session {
     info: EngineInfo,
     pub(crate) open: Arc<OpenRequests>,
     pub(crate) caller: Caller<Commands>,
-    beats: Option<Beats>,
-    /// How often it was asked for heartbeats.
-    asked: AtomicU64,
+    heartbeat_source: Option<HeartbeatSource>,
+    /// How often its heartbeats were read.
+    queries: AtomicU64,
 }
 
-/// What a router hears of heartbeats.
+/// Which heartbeats a router sees.
 #[derive(Clone, Copy)]
-pub(crate) enum Beats {
+pub(crate) enum HeartbeatSource {
     AsReceived,
     /// A planted bug: silence sounds like a heartbeat.
     Always,
 }
 
-impl Beats {
+impl HeartbeatSource {
     pub(crate) fn with(mutation: Option<Mutation>) -> Self {
         if mutation == Some(Mutation::TrustSilence) { Self::Always } else { Self::AsReceived }
     }
 }
 
 impl Session {
-    /// `beats`: `None` where no heartbeats are sent.
-    pub(crate) fn new(info: EngineInfo, wire: &Arc<Wire>, beats: Option<Beats>) -> Arc<Self> {
+    /// `heartbeat_source`: `None` where no heartbeats are sent.
+    pub(crate) fn new(info: EngineInfo, wire: &Arc<Wire>, heartbeat_source: Option<HeartbeatSource>) -> Arc<Self> {
         let open = Arc::new(OpenRequests::default());
         let caller = Caller::new(Commands(Arc::clone(wire)), Arc::clone(&open));
-        Arc::new(Self { info, open, caller, beats, asked: AtomicU64::new(0) })
+        Arc::new(Self { info, open, caller, heartbeat_source, queries: AtomicU64::new(0) })
     }
 }
 
@@ -55,12 +55,12 @@ impl Engine for Session {
     }
 
     fn heartbeats(&self) -> Option<Heartbeats> {
-        let heard = self.open.heartbeats();
-        Some(match self.beats? {
-            Beats::AsReceived => heard,
-            Beats::Always => {
-                let received = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-                Heartbeats { received, newest: Heartbeat { working: false, ..heard.newest } }
+        let received = self.open.heartbeats();
+        Some(match self.heartbeat_source? {
+            HeartbeatSource::AsReceived => received,
+            HeartbeatSource::Always => {
+                let count = self.queries.fetch_add(1, Ordering::Relaxed) + 1;
+                Heartbeats { received: count, newest: Heartbeat { working: false, ..received.newest } }
             }
         })
     }

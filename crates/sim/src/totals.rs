@@ -3,10 +3,8 @@
 use baton_core::EngineCounters;
 use baton_router::RouterCounters;
 
-use crate::book::ClientCounts;
+use crate::client_requests::ClientCounts;
 use crate::fabric::TransferCounts;
-use crate::router::PeerKind;
-use crate::world::World;
 
 /// Counters over one run or many. Tests demand that each kind of event occurs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,36 +36,6 @@ pub(crate) struct Past {
     pub(crate) routers: RouterCounters,
     pub(crate) faults: u64,
     pub(crate) hangs: HangCounts,
-}
-
-impl World {
-    pub(crate) fn totals(&self) -> Totals {
-        let mut engines = self.past.engines;
-        let mut hangs = self.past.hangs;
-        for process in self.processes.iter().flatten() {
-            engines.add(&process.report.counters);
-            hangs.slow_steps += process.pulse.slow_steps;
-        }
-        Totals {
-            clients: self.book.counts(),
-            engines,
-            routers: self.router_counters(),
-            transfers: self.fabric.counts(),
-            faults: self.past.faults,
-            hangs,
-        }
-    }
-
-    /// Counters of all routers, restarted ones included.
-    fn router_counters(&self) -> RouterCounters {
-        let mut total = self.past.routers;
-        for peer in self.peers.iter().flatten() {
-            if let PeerKind::Router { dispatcher, .. } = &peer.kind {
-                total.add(&dispatcher.counters());
-            }
-        }
-        total
-    }
 }
 
 impl Totals {

@@ -10,20 +10,18 @@ use baton_engine::Outbox;
 use baton_protocol::{Command, CommandSink, Heartbeat, StepReply};
 
 use crate::clock::{Clock, lock};
-use crate::happening::Happening;
-use crate::journal::Journal;
+use crate::event::Event;
+use crate::event_log::EventLog;
+use crate::ids::WireId;
+use crate::log_entry::LogEntry;
 use crate::mutation::Tamper;
 use crate::random::Random;
-use crate::weather::Network;
-use crate::world::Event;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WireId(pub(crate) u64);
+use crate::scenario::Network;
 
 pub(crate) struct Wire {
     id: WireId,
     clock: Arc<Clock>,
-    journal: Arc<Journal>,
+    log: Arc<EventLog>,
     state: Mutex<State>,
 }
 
@@ -34,9 +32,9 @@ struct State {
     up: Direction<Command>,
     down: Direction<StepReply>,
     /// On their way beside replies, in the same order.
-    beats: VecDeque<Heartbeat>,
+    heartbeats_in_flight: VecDeque<Heartbeat>,
     /// When the newest request was sent.
-    asked_at: Duration,
+    last_request_at: Duration,
     /// Nothing arrives any more, though the ends may not have noticed.
     cut: bool,
 }
@@ -59,15 +57,16 @@ impl Wire {
     pub(crate) fn new(
         id: WireId,
         clock: Arc<Clock>,
-        journal: Arc<Journal>,
+        log: Arc<EventLog>,
         random: Random,
         network: Network,
         tamper: Tamper,
     ) -> Arc<Self> {
         let (up, down) = (Direction::default(), Direction::default());
-        let (beats, asked_at) = (VecDeque::new(), Duration::ZERO);
-        let state = Mutex::new(State { random, network, tamper, up, down, beats, asked_at, cut: false });
-        Arc::new(Self { id, clock, journal, state })
+        let (heartbeats_in_flight, last_request_at) = (VecDeque::new(), Duration::ZERO);
+        let state =
+            Mutex::new(State { random, network, tamper, up, down, heartbeats_in_flight, last_request_at, cut: false });
+        Arc::new(Self { id, clock, log, state })
     }
 
     /// The router's side.
@@ -76,18 +75,18 @@ impl Wire {
         if !state.up.open {
             return Err(ServeError::engine("engine session: the peer closed the connection"));
         }
-        self.journal.note(describe(self.id, &command));
+        self.log.record(describe(self.id, &command));
         if command.opens().is_some() {
-            state.asked_at = self.clock.now();
+            state.last_request_at = self.clock.now();
         }
-        if !state.tamper.lets_pass(&mut command) {
+        if !state.tamper.filter(&mut command) {
             return Ok(());
         }
         // As in the real session: the engine has the prompt from the reservation.
         if let Command::Generate { request, reservation: Some(_) } = &mut command {
             request.prompt = Arc::from([]);
         }
-        if self.goes_through(&mut state) {
+        if self.is_delivered(&mut state) {
             let due = state.due(self.clock.now(), |state| &mut state.up.last_due);
             state.up.queue.push_back(command);
             self.clock.at(due, Event::ToEngine(self.id));
@@ -98,7 +97,7 @@ impl Wire {
     /// Called by the engine. Returns `false` once its end is closed.
     fn reply(&self, reply: StepReply) -> bool {
         let mut state = lock(&self.state);
-        if state.down.open && self.goes_through(&mut state) {
+        if state.down.open && self.is_delivered(&mut state) {
             let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
             state.down.queue.push_back(reply);
             self.clock.at(due, Event::ToRouter(self.id));
@@ -107,22 +106,22 @@ impl Wire {
     }
 
     /// Called by the engine's process, whatever its step loop does.
-    pub(crate) fn beat(&self, heartbeat: Heartbeat) {
+    pub(crate) fn send_heartbeat(&self, heartbeat: Heartbeat) {
         let mut state = lock(&self.state);
-        if state.down.open && self.goes_through(&mut state) {
+        if state.down.open && self.is_delivered(&mut state) {
             let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
-            state.beats.push_back(heartbeat);
+            state.heartbeats_in_flight.push_back(heartbeat);
             self.clock.at(due, Event::Heartbeat(self.id));
         }
     }
 
-    pub(crate) fn hear_beat(&self) -> Option<Heartbeat> {
-        lock(&self.state).beats.pop_front()
+    pub(crate) fn next_heartbeat(&self) -> Option<Heartbeat> {
+        lock(&self.state).heartbeats_in_flight.pop_front()
     }
 
     /// When the newest request was sent on it.
-    pub(crate) fn asked_at(&self) -> Duration {
-        lock(&self.state).asked_at
+    pub(crate) fn last_request_at(&self) -> Duration {
+        lock(&self.state).last_request_at
     }
 
     pub(crate) fn arrive_at_engine(&self) -> Option<Command> {
@@ -165,7 +164,7 @@ impl Wire {
         lock(&self.state).network = network;
     }
 
-    fn goes_through(&self, state: &mut State) -> bool {
+    fn is_delivered(&self, state: &mut State) -> bool {
         let loss = state.network.loss_per_mille;
         if !state.cut && state.random.per_mille(loss) {
             self.cut_now(state);
@@ -177,10 +176,10 @@ impl Wire {
         if std::mem::replace(&mut state.cut, true) {
             return;
         }
-        self.journal.note(Happening::Cut(self.id));
+        self.log.record(LogEntry::Cut(self.id));
         state.up.queue.clear();
         state.down.queue.clear();
-        state.beats.clear();
+        state.heartbeats_in_flight.clear();
         for event in [Event::RouterSeesEnd(self.id), Event::EngineSeesEnd(self.id)] {
             let late = state.random.percent(25);
             let delay = if late { state.random.millis(20, 800) } else { state.random.micros(50, 2000) };
@@ -217,7 +216,7 @@ impl Outbox for Replies {
     }
 }
 
-fn describe(wire: WireId, command: &Command) -> Happening {
+fn describe(wire: WireId, command: &Command) -> LogEntry {
     let (name, request) = match command {
         Command::PrepRecv(_) => ("prep_recv", None),
         Command::RemoteSend(_) => ("remote_send", None),
@@ -228,10 +227,10 @@ fn describe(wire: WireId, command: &Command) -> Happening {
         Command::AbortChoice { request, .. } => ("abort a choice", Some(*request)),
     };
     let (request, attempt) = command.opens().map_or((request, None), |(id, attempt)| (Some(id), Some(attempt)));
-    Happening::Command { wire, command: name, request, attempt }
+    LogEntry::Command { wire, command: name, request, attempt }
 }
 
-pub(crate) fn describe_reply(wire: WireId, reply: &StepReply) -> Happening {
+pub(crate) fn describe_reply(wire: WireId, reply: &StepReply) -> LogEntry {
     let name = |event: &EngineEvent| match event {
         EngineEvent::Prompt(_) => "prompt",
         EngineEvent::Token(_) => "token",
@@ -240,5 +239,5 @@ pub(crate) fn describe_reply(wire: WireId, reply: &StepReply) -> Happening {
         EngineEvent::Failed(_) => "failed",
     };
     let events = reply.events.iter().map(|event| (name(event), event.request(), event.attempt()));
-    Happening::Reply { wire, events: events.collect() }
+    LogEntry::Reply { wire, events: events.collect() }
 }

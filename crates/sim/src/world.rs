@@ -5,72 +5,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_engine::ExportId;
-
-use crate::book::Book;
+use crate::client_requests::ClientRequests;
 use crate::clock::{Clock, Due};
-use crate::connections::Connection;
+use crate::connection::Connection;
+use crate::event::Event;
+use crate::event_log::{Checker, EventLog};
 use crate::executor::Executor;
-use crate::fabric::{Fabric, LinkEvent, LinkId};
-use crate::faults::Fault;
-use crate::journal::{Checker, Journal};
-use crate::machine::{Letter, Process, ProcessId};
+use crate::fabric::Fabric;
+use crate::ids::{ProcessId, WireId};
 use crate::mutation::Mutation;
+use crate::peer::Peer;
+use crate::process::Process;
 use crate::random::Random;
-use crate::router::Peer;
+use crate::scenario::Scenario;
 use crate::totals::Past;
-use crate::weather::Weather;
-use crate::wire::WireId;
 
 /// A run of a few hundred milliseconds has some ten thousand.
 const MAX_EVENTS: usize = 2_000_000;
 /// Once nothing goes wrong any more, nobody waits longer: a few times what a router's patience lasts.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(15);
 
-pub(crate) enum Event {
-    ToEngine(WireId),
-    ToRouter(WireId),
-    EngineSeesEnd(WireId),
-    RouterSeesEnd(WireId),
-    /// Arrives at a router.
-    Heartbeat(WireId),
-    /// A process makes one.
-    Beat(ProcessId),
-    /// A router looks at those that have arrived.
-    Check {
-        peer: usize,
-        life: u64,
-    },
-    Boundary(ProcessId),
-    Layer(ProcessId, u32),
-    Stepped(ProcessId),
-    /// A planted bug: a step that counts as done writes its last layer.
-    WriteLate(ProcessId),
-    Letter(ProcessId, Letter),
-    Link(LinkId, LinkEvent),
-    CloseFence(ProcessId, ExportId),
-    StartEngine(usize),
-    GoOn(ProcessId),
-    StartRouter(usize),
-    ResumeRouter(usize),
-    Connect {
-        peer: usize,
-        life: u64,
-        engine: usize,
-    },
-    Client,
-    Script,
-    Fault(Fault),
-    Heal,
-    Deadline,
-}
-
 pub(crate) struct World {
-    pub(crate) weather: Weather,
+    pub(crate) scenario: Scenario,
     pub(crate) random: Random,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) log: Arc<EventLog>,
+    pub(crate) requests: Arc<ClientRequests>,
     pub(crate) executor: Executor,
     pub(crate) fabric: Fabric,
     pub(crate) mutation: Option<Mutation>,
@@ -78,7 +38,7 @@ pub(crate) struct World {
     /// Routers, then the callers without one.
     pub(crate) peers: Vec<Option<Peer>>,
     pub(crate) connections: BTreeMap<WireId, Connection>,
-    pub(crate) lives: u64,
+    pub(crate) incarnations: u64,
     pub(crate) next_wire: u64,
     pub(crate) next_client: u64,
     pub(crate) phase: Phase,
@@ -87,29 +47,30 @@ pub(crate) struct World {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    Storm,
-    /// Nothing goes wrong any more; what was asked is answered.
-    Healed,
-    /// Everybody is asked once more, and has no excuse.
-    Proof,
+    /// Faults are injected.
+    Faults,
+    /// No more faults; requests that are open end.
+    Calm,
+    /// Every router gets requests once more, and all of them must succeed.
+    Final,
 }
 
 impl World {
     /// Runs to the end, or to the first broken rule.
     pub(crate) fn run(&mut self) {
-        self.populate();
+        self.start_deployment();
         for _ in 0..MAX_EVENTS {
-            let journal = Arc::clone(&self.journal);
-            if !self.executor.run(|task| journal.count(task)) {
-                self.journal.blame(Checker::Progress, "a task wakes itself for ever");
+            let log = Arc::clone(&self.log);
+            if !self.executor.run(|task| log.count(task)) {
+                self.log.report_violation(Checker::Progress, "a task wakes itself for ever");
             }
-            if self.journal.violation().is_some() {
+            if self.log.violation().is_some() {
                 return;
             }
-            if self.phase == Phase::Healed && self.book.is_empty() {
-                self.phase = Phase::Proof;
-                self.thaw();
-                self.ask_for_proof();
+            if self.phase == Phase::Calm && self.requests.is_empty() {
+                self.phase = Phase::Final;
+                self.restart_frozen();
+                self.send_final_requests();
                 continue;
             }
             match self.clock.advance() {
@@ -118,7 +79,7 @@ impl World {
                 None => return self.check_at_rest(),
             }
         }
-        self.journal.blame(Checker::Progress, format!("still busy after {MAX_EVENTS} events"));
+        self.log.report_violation(Checker::Progress, format!("still busy after {MAX_EVENTS} events"));
     }
 
     /// A process that is stopped does nothing; one that is gone does nothing for ever.
@@ -137,22 +98,22 @@ impl World {
 
     /// The router, if it still lives, that this happens to.
     fn peer_of(&mut self, event: &Event) -> Option<&mut Peer> {
-        let (peer, life) = match event {
+        let (peer, incarnation) = match event {
             Event::ToRouter(wire) | Event::RouterSeesEnd(wire) | Event::Heartbeat(wire) => {
                 let connection = self.connections.get(wire)?;
-                (connection.peer, connection.peer_life)
+                (connection.peer, connection.peer_incarnation)
             }
-            Event::Check { peer, life } | Event::Connect { peer, life, .. } => (*peer, *life),
+            Event::Check { peer, incarnation } | Event::Connect { peer, incarnation, .. } => (*peer, *incarnation),
             _ => return None,
         };
-        self.peers[peer].as_mut().filter(|peer| peer.life == life)
+        self.peers[peer].as_mut().filter(|peer| peer.incarnation == incarnation)
     }
 
     fn actor(&self, event: &Event) -> Option<ProcessId> {
         match event {
             Event::Boundary(process) | Event::Layer(process, _) | Event::Stepped(process) => Some(*process),
-            Event::Beat(process) => Some(*process),
-            Event::Letter(process, _) | Event::WriteLate(process) => Some(*process),
+            Event::MakeHeartbeat(process) => Some(*process),
+            Event::Input(process, _) | Event::WriteLate(process) => Some(*process),
             Event::ToEngine(wire) | Event::EngineSeesEnd(wire) => {
                 self.connections.get(wire).map(|connection| connection.process)
             }
@@ -167,16 +128,16 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::ToEngine(wire) => self.command_arrives(wire),
-            Event::ToRouter(wire) => self.reply_arrives(wire),
+            Event::ToEngine(wire) => self.deliver_command(wire),
+            Event::ToRouter(wire) => self.deliver_reply(wire),
             Event::EngineSeesEnd(wire) => self.engine_sees_end(wire),
             Event::RouterSeesEnd(wire) => self.router_sees_end(wire),
-            Event::Heartbeat(wire) => self.heartbeat_arrives(wire),
-            Event::Beat(process) => self.beat(process),
-            Event::Check { peer, life } => self.check_heartbeats(peer, life),
+            Event::Heartbeat(wire) => self.deliver_heartbeat(wire),
+            Event::MakeHeartbeat(process) => self.send_heartbeat(process),
+            Event::Check { peer, incarnation } => self.check_heartbeats(peer, incarnation),
             Event::Boundary(id) => {
-                let life = self.process(id).map(Process::boundary);
-                self.after(id, life);
+                let has_ended = self.process(id).is_some_and(Process::step_boundary);
+                self.restart_if(has_ended, id);
             }
             Event::Layer(id, layer) => {
                 if let Some(process) = self.process(id) {
@@ -185,34 +146,34 @@ impl World {
                 }
             }
             Event::Stepped(id) => {
-                let life = self.process(id).map(Process::stepped);
-                self.after(id, life);
+                let has_ended = self.process(id).is_some_and(Process::stepped);
+                self.restart_if(has_ended, id);
             }
             Event::WriteLate(id) => {
                 if let Some(process) = self.process(id) {
                     process.write_late();
                 }
             }
-            Event::Letter(id, letter) => {
+            Event::Input(id, input) => {
                 if let Some(process) = self.process(id) {
-                    process.receive(letter);
+                    process.receive(input);
                 }
             }
             Event::Link(link, event) => self.fabric.handle(link, event),
             Event::CloseFence(process, export) => self.fabric.close_late(process, export),
             Event::StartEngine(engine) => self.start_engine(engine),
-            Event::GoOn(process) => self.go_on(process),
+            Event::ResumeEngine(process) => self.resume_engine(process),
             Event::StartRouter(router) => self.start_router(router),
             Event::ResumeRouter(router) => self.resume_router(router),
-            Event::Connect { peer, life, engine } => self.connect(peer, life, engine),
-            Event::Client => self.ask(),
+            Event::Connect { peer, incarnation, engine } => self.connect(peer, incarnation, engine),
+            Event::Client => self.send_request(),
             Event::Script => self.start_script(),
-            Event::Fault(fault) => self.strike(fault),
-            Event::Heal => self.heal(),
+            Event::Fault(fault) => self.inject(fault),
+            Event::EndFaults => self.end_faults(),
             Event::Deadline => {
-                let waiting = self.book.waiting();
+                let waiting = self.requests.waiting();
                 if !waiting.is_empty() {
-                    self.journal.blame(Checker::Deadline, format!("clients {waiting:?} still wait"));
+                    self.log.report_violation(Checker::Deadline, format!("clients {waiting:?} still wait"));
                 }
             }
         }
@@ -227,11 +188,11 @@ impl World {
         if self.executor.tasks() > 0 {
             left.push(format!("{} tasks wait for nothing", self.executor.tasks()));
         }
-        if self.phase != Phase::Proof || !self.book.is_empty() {
-            let message = format!("all is at rest, but clients {:?} wait", self.book.waiting());
-            self.journal.blame(Checker::Progress, message);
+        if self.phase != Phase::Final || !self.requests.is_empty() {
+            let message = format!("all is at rest, but clients {:?} wait", self.requests.waiting());
+            self.log.report_violation(Checker::Progress, message);
         } else if !left.is_empty() {
-            self.journal.blame(Checker::Leak, left.join("; "));
+            self.log.report_violation(Checker::Leak, left.join("; "));
         }
     }
 }
@@ -239,7 +200,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for process in self.processes.iter_mut().flatten() {
-            process.close_books();
+            process.release_all();
         }
     }
 }

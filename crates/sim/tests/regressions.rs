@@ -1,4 +1,4 @@
-//! Seeds that once broke a rule. What a seed draws changes with the weather, so each bug also has a test next to its code.
+//! Seeds that once broke a rule. What a seed draws changes with the scenarios, so each bug also has a test next to its code.
 #![allow(clippy::panic, reason = "a test that cannot go on should stop")]
 
 use baton_sim::Run;

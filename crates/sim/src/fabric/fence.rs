@@ -1,7 +1,7 @@
 //! Generations that say whether offered pages still hold what was offered, as in `crates/fabric`.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     slot: usize,
     generation: u64,
 }

@@ -6,19 +6,16 @@ use std::time::Duration;
 use baton_core::{PageId, PromptTimes, TokenRange};
 use baton_engine::{ExportId, Exported};
 
+use super::State;
 use super::fence::Mark;
+use super::message::sum;
+use super::message::{Key, LinkEvent, Message, Offer};
 use super::receiving::Copying;
-use super::{Key, State};
-use crate::happening::Happening;
-use crate::machine::ProcessId;
-use crate::model::Block;
+use crate::event::Event;
+use crate::ids::{LinkId, ProcessId};
+use crate::log_entry::LogEntry;
 use crate::mutation::Mutation;
-use crate::random::mix;
-use crate::weather::Transport;
-use crate::world::Event;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LinkId(u64);
+use crate::scenario::Transport;
 
 pub(super) struct Link {
     pub(super) from: ProcessId,
@@ -55,45 +52,6 @@ struct Pending {
 pub(super) enum Job {
     Offer { key: Key, mark: Mark, layer: u32, first_index: usize, pages: Vec<PageId> },
     Finish { key: Key, times: PromptTimes },
-}
-
-#[derive(Clone)]
-pub(crate) enum Message {
-    Offer(Offer),
-    Finish(Key, PromptTimes),
-}
-
-#[derive(Clone)]
-pub(crate) struct Offer {
-    pub(super) key: Key,
-    pub(super) mark: Mark,
-    pub(super) layer: u32,
-    pub(super) first_index: usize,
-    pub(super) pages: Vec<PageId>,
-    pub(super) sums: Vec<u64>,
-    /// Whether the fence was really up when the sums were taken.
-    pub(super) in_time: bool,
-    /// Sent along over tcp; over shared memory the receiver reads them.
-    pub(super) bytes: Option<Vec<Block>>,
-}
-
-pub(crate) enum LinkEvent {
-    Connect,
-    /// The sending thread takes its next job.
-    Work,
-    Write,
-    Arrived,
-    /// A message out of order.
-    Stray(Box<Message>),
-    /// The receiving thread looks at sums and fence of what it has copied.
-    Check,
-    /// The receiver has looked at an offer; `damaged` if a block of it did not match its checksum.
-    Taken {
-        key: Key,
-        damaged: bool,
-    },
-    /// The receiver's final report: verified tokens, unless the reservation is gone.
-    Outcome(Key, Option<usize>),
 }
 
 impl Job {
@@ -183,7 +141,7 @@ impl State {
         link.jobs.clear();
         link.in_flight.clear();
         let (from, pending) = (link.from, std::mem::take(&mut link.pending));
-        self.journal.note(Happening::LinkBroken(id));
+        self.log.record(LogEntry::LinkBroken(id));
         self.counts.links_broken += 1;
         for Pending { export, .. } in pending.into_values() {
             self.exported(from, export, Err("the connection broke".to_owned()));
@@ -260,7 +218,7 @@ impl State {
                     return self.clock.after(delay, Event::Link(id, LinkEvent::Write));
                 }
                 self.counts.withheld += 1;
-                self.journal.note(Happening::Withheld(id));
+                self.log.record(LogEntry::Withheld(id));
             }
             Some(Job::Finish { key, times }) => self.send(id, Message::Finish(key, times)),
             None => {}
@@ -277,7 +235,7 @@ impl State {
             offer.bytes = Some(offer.pages.iter().map(|&page| node.memory.block(page, offer.layer)).collect());
         }
         let Offer { layer, first_index, .. } = offer;
-        self.journal.note(Happening::Offered { link: id, layer, first_index, pages: offer.pages.len() });
+        self.log.record(LogEntry::Offered { link: id, layer, first_index, pages: offer.pages.len() });
         self.send(id, Message::Offer(offer));
         self.work(id);
     }
@@ -299,8 +257,4 @@ impl State {
         link.in_flight.push_back(message);
         self.clock.at(due, Event::Link(id, LinkEvent::Arrived));
     }
-}
-
-pub(super) fn sum(block: &Block) -> u64 {
-    block.iter().fold(1, |sum, &kv| mix(sum, kv))
 }

@@ -11,29 +11,31 @@
 mod expected;
 mod fence;
 mod link;
+mod message;
 mod port;
 mod receiving;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use baton_core::ReservationId;
 use baton_engine::{ExportId, Exported};
 
-use crate::clock::{Clock, lock};
-use crate::happening::Happening;
-use crate::journal::Journal;
-use crate::machine::{Letter, ProcessId};
-use crate::memory::Memory;
-use crate::mutation::Mutation;
-use crate::random::Random;
-use crate::weather::Transfers;
-use crate::world::Event;
 use expected::ExpectedKv;
 use fence::Fences;
 use link::Link;
-pub(crate) use link::{LinkEvent, LinkId};
+pub(crate) use message::LinkEvent;
 use port::OpenExport;
+
+use crate::clock::{Clock, lock};
+use crate::event::{Event, Input};
+use crate::event_log::EventLog;
+use crate::ids::{LinkId, ProcessId};
+use crate::log_entry::LogEntry;
+use crate::memory::Memory;
+use crate::mutation::Mutation;
+use crate::random::Random;
+use crate::scenario::Transfers;
+use message::Key;
 pub(crate) use port::Port;
 
 /// Clones are the same network.
@@ -42,7 +44,7 @@ pub(crate) struct Fabric(Arc<Mutex<State>>);
 
 struct State {
     clock: Arc<Clock>,
-    journal: Arc<Journal>,
+    log: Arc<EventLog>,
     random: Random,
     transfers: Transfers,
     mutation: Option<Mutation>,
@@ -80,24 +82,17 @@ struct Node {
     alive: bool,
 }
 
-/// Names a reservation to those who may send to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) reservation: ReservationId,
-    secret: u64,
-}
-
 impl Fabric {
     pub(crate) fn new(
         clock: Arc<Clock>,
-        journal: Arc<Journal>,
+        log: Arc<EventLog>,
         random: Random,
         transfers: Transfers,
         mutation: Option<Mutation>,
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
             clock,
-            journal,
+            log,
             random,
             transfers,
             mutation,
@@ -188,17 +183,17 @@ impl Fabric {
 }
 
 impl State {
-    fn tell(&mut self, process: ProcessId, letter: Letter) {
+    fn send_input(&mut self, process: ProcessId, input: Input) {
         let delay = self.random.micros(1, 50);
-        self.clock.after(delay, Event::Letter(process, letter));
+        self.clock.after(delay, Event::Input(process, input));
     }
 
     fn exported(&mut self, process: ProcessId, export: ExportId, outcome: Result<Exported, String>) {
-        self.journal.note(Happening::Exported {
+        self.log.record(LogEntry::Exported {
             process,
             export,
             verified: outcome.as_ref().ok().map(|exported| exported.verified_tokens),
         });
-        self.tell(process, Letter::Exported(export, outcome));
+        self.send_input(process, Input::Exported(export, outcome));
     }
 }

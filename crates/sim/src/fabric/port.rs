@@ -8,16 +8,17 @@ use baton_engine::{Computed, ExportId, HandOff, HandedPrompt, PageOffer};
 
 use super::expected::ExpectedKv;
 use super::fence::Mark;
-use super::link::{Job, LinkId};
-use super::{Fabric, Key, State};
+use super::link::Job;
+use super::message::Key;
+use super::{Fabric, State};
 use crate::clock::lock;
-use crate::happening::Happening;
-use crate::journal::Checker;
-use crate::machine::ProcessId;
+use crate::event::Event;
+use crate::event_log::Checker;
+use crate::ids::{LinkId, ProcessId};
+use crate::log_entry::LogEntry;
 use crate::model::LAYERS;
 use crate::mutation::Mutation;
 use crate::random::mix;
-use crate::world::Event;
 
 pub(crate) struct Port {
     pub(super) engine: usize,
@@ -64,7 +65,7 @@ impl HandOff for Port {
             last_arrival: state.clock.now(),
         };
         let (process, end) = (self.process, prompt.tokens.len());
-        state.journal.note(Happening::Expected { process, reservation: id, begin, end });
+        state.log.record(LogEntry::Expected { process, reservation: id, begin, end });
         if let Some(node) = state.nodes.get_mut(&self.process) {
             node.memory.expect(pages, true);
             node.expected.insert(key, expected);
@@ -96,7 +97,7 @@ impl HandOff for Port {
         }
         let mut state = lock(&self.fabric.0);
         let link = state.link_to(self.process, target.engine);
-        state.journal.note(Happening::Export { process: self.process, export: id, link });
+        state.log.record(LogEntry::Export { process: self.process, export: id, link });
         if let Some(node) = state.nodes.get_mut(&self.process) {
             let mark = node.fences.open();
             let (computing, offered) = (VecDeque::new(), Vec::new());
@@ -131,7 +132,7 @@ impl HandOff for Port {
 
     fn close_export(&mut self, id: ExportId) {
         let mut state = lock(&self.fabric.0);
-        state.journal.note(Happening::ExportClosed { process: self.process, export: id });
+        state.log.record(LogEntry::ExportClosed { process: self.process, export: id });
         if state.mutation == Some(Mutation::ReuseOfferedPagesEarly) {
             let delay = state.random.millis(1, 40);
             state.clock.after(delay, Event::CloseFence(self.process, id));
@@ -206,9 +207,9 @@ impl State {
         if node.alive && !(0..LAYERS).all(holds) {
             let message =
                 format!("{process:?}: {verified} tokens of reservation {id} count, but are not its prompt's KV");
-            self.journal.blame(Checker::Kv, message);
+            self.log.report_violation(Checker::Kv, message);
         }
-        self.journal.note(Happening::Revoked { process, reservation: id, verified });
+        self.log.record(LogEntry::Revoked { process, reservation: id, verified });
         verified
     }
 }

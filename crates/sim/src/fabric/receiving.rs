@@ -2,15 +2,16 @@
 
 use baton_core::{PromptTimes, ReservationId};
 
+use super::State;
 use super::fence::Mark;
-use super::link::{Link, LinkEvent, LinkId, Message, Offer, sum};
-use super::{Key, State};
-use crate::happening::Happening;
-use crate::journal::Checker;
-use crate::machine::{Letter, ProcessId};
+use super::link::Link;
+use super::message::{Key, LinkEvent, Message, Offer, sum};
+use crate::event::{Event, Input};
+use crate::event_log::Checker;
+use crate::ids::{LinkId, ProcessId};
+use crate::log_entry::LogEntry;
 use crate::mutation::Mutation;
-use crate::weather::Transport;
-use crate::world::Event;
+use crate::scenario::Transport;
 
 /// Copied, but not checked yet.
 pub(super) struct Copying {
@@ -43,8 +44,8 @@ impl State {
         let verified = expected.map(|expected| expected.verified_tokens());
         if verified.is_some() {
             let reservation = key.reservation;
-            self.journal.note(Happening::Landed { process: to, reservation });
-            self.tell(to, Letter::Landed(reservation, times));
+            self.log.record(LogEntry::Landed { process: to, reservation });
+            self.send_input(to, Input::Landed(reservation, times));
         }
         self.answer(id, LinkEvent::Outcome(key, verified));
     }
@@ -64,7 +65,7 @@ impl State {
         let (Some(sender), Some(receiver)) = (self.nodes.get(&link.from), self.nodes.get(&to)) else { return };
         let Some(expected) = receiver.expected.get(&offer.key) else {
             self.counts.unknown += 1;
-            return self.journal.note(Happening::Unknown(id));
+            return self.log.record(LogEntry::Unknown(id));
         };
         let mut blocks = Vec::new();
         for (at, (&page, &offered_sum)) in offer.pages.iter().zip(&offer.sums).enumerate() {
@@ -112,17 +113,17 @@ impl State {
                 let (begin, end) = expected.span(slot);
                 if !in_time {
                     let message = format!("{to:?} counts KV from {:?}, whose fence was down", link.from);
-                    self.journal.blame(Checker::Fence, message);
+                    self.log.report_violation(Checker::Fence, message);
                 } else if !receiver.memory.holds(layer, &expected.prompt, begin, end, &expected.pages[slot..]) {
                     let message = format!("{to:?} counts KV [{begin}, {end}) that is not its prompt's");
-                    self.journal.blame(Checker::Kv, message);
+                    self.log.report_violation(Checker::Kv, message);
                 }
             }
         }
         self.counts.taken += good as u64;
         self.counts.stale += stale as u64;
         self.counts.damaged += damaged as u64;
-        self.journal.note(Happening::Taken { link: id, layer, good, stale, damaged });
+        self.log.record(LogEntry::Taken { link: id, layer, good, stale, damaged });
         self.answer(id, LinkEvent::Taken { key, damaged: damaged > 0 });
     }
 

@@ -6,29 +6,29 @@ use baton_core::Guarantee;
 use baton_engine::EngineConfig;
 use baton_router::{RetryPolicy, Role};
 
-use crate::hangs::Hangs;
+use crate::hang_scenario::HangScenario;
 use crate::random::Random;
 
-pub(crate) struct Weather {
+pub(crate) struct Scenario {
     pub(crate) theme: Theme,
     /// Equal for all engines, so that a stream ends at the same token wherever it runs.
     pub(crate) context_tokens: usize,
-    pub(crate) engines: Vec<EngineSetUp>,
-    pub(crate) routers: Vec<RouterSetUp>,
+    pub(crate) engines: Vec<EngineSetup>,
+    pub(crate) routers: Vec<RouterSetup>,
     pub(crate) clients: u64,
     /// Share of prompts that may be as long as the context.
     pub(crate) long_prompts_percent: u64,
     pub(crate) scripts: u64,
     pub(crate) guarantee: Guarantee,
     /// Requests arrive and faults happen before this.
-    pub(crate) heals_at: Duration,
+    pub(crate) faults_end_at: Duration,
     pub(crate) network: Network,
     pub(crate) transfers: Transfers,
     pub(crate) faults: u64,
     /// Rate at which computed tokens fail their sequence.
     pub(crate) sequence_failures_per_mille: u64,
     /// Heartbeats are sent and checked.
-    pub(crate) hangs: Option<Hangs>,
+    pub(crate) hangs: Option<HangScenario>,
 }
 
 /// What a seed has more of than others: rare combinations of two faults need many of both.
@@ -50,7 +50,7 @@ pub(crate) enum Theme {
 }
 
 #[derive(Clone)]
-pub(crate) struct EngineSetUp {
+pub(crate) struct EngineSetup {
     pub(crate) role: Role,
     pub(crate) pages: usize,
     pub(crate) slots: usize,
@@ -63,7 +63,7 @@ pub(crate) struct EngineSetUp {
 }
 
 #[derive(Clone)]
-pub(crate) struct RouterSetUp {
+pub(crate) struct RouterSetup {
     pub(crate) strategy: StrategyChoice,
     pub(crate) retry: RetryPolicy,
     pub(crate) max_in_flight: usize,
@@ -107,15 +107,15 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-impl Weather {
+impl Scenario {
     /// Every eighth deployment has engines that hang: there the same draws are the beginning of another scenario.
     pub(crate) fn of(seed: u64, random: &mut Random) -> Self {
-        let weather = Self::draw(random);
-        let mut weather = if seed % 8 == 7 { Hangs::scenario(weather, random) } else { weather };
-        for engine in &mut weather.engines {
+        let scenario = Self::draw(random);
+        let mut scenario = if seed % 8 == 7 { HangScenario::draw(scenario, random) } else { scenario };
+        for engine in &mut scenario.engines {
             engine.steps_in_flight = random.between(1, 2) as usize;
         }
-        weather
+        scenario
     }
 
     fn draw(random: &mut Random) -> Self {
@@ -125,9 +125,9 @@ impl Weather {
         let prefix_cache = random.percent(70);
         let engines = roles(random)
             .into_iter()
-            .map(|role| EngineSetUp::draw(role, theme, context_tokens, prefix_cache, random))
+            .map(|role| EngineSetup::draw(role, theme, context_tokens, prefix_cache, random))
             .collect();
-        let routers = (0..random.pick(&[1, 1, 2])).map(|_| RouterSetUp::draw(theme, random)).collect();
+        let routers = (0..random.pick(&[1, 1, 2])).map(|_| RouterSetup::draw(theme, random)).collect();
         let (clients, faults) = match theme {
             Fair => (random.between(8, 28), 0),
             Crowd => (random.between(25, 60), random.below(2)),
@@ -142,7 +142,7 @@ impl Weather {
             clients,
             long_prompts_percent: if theme == Crowd { 60 } else { 25 },
             scripts: random.pick(&[0, 2, 6]),
-            heals_at: if theme == Crowd { random.millis(50, 200) } else { random.millis(100, 500) },
+            faults_end_at: if theme == Crowd { random.millis(50, 200) } else { random.millis(100, 500) },
             network: Network::draw(theme, random),
             transfers: Transfers::draw(theme, random),
             faults,
@@ -153,7 +153,7 @@ impl Weather {
     }
 
     /// Whether requests may fail only because of overload or of their own.
-    pub(crate) fn is_fair(&self) -> bool {
+    pub(crate) fn may_only_be_busy(&self) -> bool {
         self.faults == 0 && self.network.loss_per_mille == 0 && self.sequence_failures_per_mille == 0
     }
 }
@@ -174,7 +174,7 @@ fn roles(random: &mut Random) -> Vec<Role> {
     fleets[random.index(fleets.len())].to_vec()
 }
 
-impl EngineSetUp {
+impl EngineSetup {
     fn draw(role: Role, theme: Theme, context_tokens: usize, prefix_cache: bool, random: &mut Random) -> Self {
         let fits = context_tokens.div_ceil(32) as u64;
         let config = EngineConfig {
@@ -199,7 +199,7 @@ impl EngineSetUp {
     }
 }
 
-impl RouterSetUp {
+impl RouterSetup {
     fn draw(theme: Theme, random: &mut Random) -> Self {
         let strategy = match random.below(8) {
             0 => StrategyChoice::RoundRobin,

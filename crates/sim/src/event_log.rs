@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::{Clock, lock};
-use crate::happening::Happening;
+use crate::log_entry::LogEntry;
 use crate::random::mix;
 
-pub(crate) struct Journal {
+pub(crate) struct EventLog {
     clock: Arc<Clock>,
     state: Mutex<State>,
 }
 
 struct State {
     hash: RollingHash,
-    tail: VecDeque<(Duration, Happening)>,
+    last_entries: VecDeque<(Duration, LogEntry)>,
     keep: usize,
     violation: Option<Violation>,
 }
@@ -52,21 +52,21 @@ pub enum Checker {
     Hang,
 }
 
-impl Journal {
+impl EventLog {
     pub(crate) fn new(clock: Arc<Clock>, keep: usize) -> Self {
-        let state = State { hash: RollingHash(0), tail: VecDeque::new(), keep, violation: None };
+        let state = State { hash: RollingHash(0), last_entries: VecDeque::new(), keep, violation: None };
         Self { clock, state: Mutex::new(state) }
     }
 
-    pub(crate) fn note(&self, happening: Happening) {
+    pub(crate) fn record(&self, entry: LogEntry) {
         let now = self.clock.now();
         let mut state = lock(&self.state);
         now.hash(&mut state.hash);
-        happening.hash(&mut state.hash);
-        if state.tail.len() == state.keep {
-            state.tail.pop_front();
+        entry.hash(&mut state.hash);
+        if state.last_entries.len() == state.keep {
+            state.last_entries.pop_front();
         }
-        state.tail.push_back((now, happening));
+        state.last_entries.push_back((now, entry));
     }
 
     /// Adds to the hash only: too frequent to be kept.
@@ -75,7 +75,7 @@ impl Journal {
     }
 
     /// Records a violation. Only the first is kept, as later ones may follow from it.
-    pub(crate) fn blame(&self, checker: Checker, message: impl Into<String>) {
+    pub(crate) fn report_violation(&self, checker: Checker, message: impl Into<String>) {
         let mut state = lock(&self.state);
         let message = message.into();
         state.violation.get_or_insert(Violation { checker, message });
@@ -89,9 +89,9 @@ impl Journal {
         lock(&self.state).hash.0
     }
 
-    pub(crate) fn tail(&self) -> Vec<String> {
-        let line = |(at, happening): &(Duration, Happening)| format!("{:>12} us  {happening:?}", at.as_micros());
-        lock(&self.state).tail.iter().map(line).collect()
+    pub(crate) fn last_entries(&self) -> Vec<String> {
+        let line = |(at, entry): &(Duration, LogEntry)| format!("{:>12} us  {entry:?}", at.as_micros());
+        lock(&self.state).last_entries.iter().map(line).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! One engine of the fleet: a process that takes letters at its step boundaries, computes while time passes, and may be
+//! One engine of the fleet: a process that takes inputs at its step boundaries, computes while time passes, and may be
 //! stopped, drained or killed at any moment.
 
 use std::collections::VecDeque;
@@ -6,52 +6,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_backend::BackendSpec;
-use baton_core::{EngineInfo, EngineReport, Numerics, PromptTimes, ReservationId, ServeError};
-use baton_engine::{EngineError, ExportId, Exported, Scheduler, Stepper};
-use baton_protocol::{Command, Heartbeat, SessionId};
+use baton_core::{EngineInfo, EngineReport, Numerics, ServeError};
+use baton_engine::{EngineError, Outbox, Scheduler, Stepper};
+use baton_protocol::{Heartbeat, SessionId};
 
 use crate::backend::Hardware;
 use crate::clock::Clock;
+use crate::event::{Event, Input};
+use crate::event_log::{Checker, EventLog};
 use crate::fabric::Fabric;
-use crate::hangs::{self, Pulse};
-use crate::happening::Happening;
-use crate::journal::{Checker, Journal};
+use crate::hang_scenario::slow_step;
+use crate::ids::ProcessId;
+use crate::log_entry::LogEntry;
 use crate::memory::Memory;
 use crate::model::{LAYERS, VOCAB};
 use crate::mutation::Mutation;
+use crate::progress::Progress;
 use crate::random::Random;
-use crate::weather::{EngineSetUp, Weather};
-use crate::wire::{Replies, Wire};
-use crate::world::Event;
+use crate::scenario::{EngineSetup, Scenario};
 
 const NUMERICS_ID: &str = "simulated";
-
-/// One life of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ProcessId {
-    pub(crate) engine: usize,
-    pub(crate) life: u64,
-}
-
-/// What waits for the next step boundary.
-pub(crate) enum Letter {
-    Open(SessionId, Arc<Wire>),
-    Command(SessionId, Command),
-    Close(SessionId),
-    Landed(ReservationId, PromptTimes),
-    Exported(ExportId, Result<Exported, String>),
-    Drain,
-}
 
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     clock: Arc<Clock>,
-    journal: Arc<Journal>,
-    set_up: EngineSetUp,
+    log: Arc<EventLog>,
+    setup: EngineSetup,
     stepper: Stepper,
     hardware: Hardware,
     random: Random,
-    letters: Vec<Letter>,
+    inputs: Vec<Input>,
     /// The loop waits for the oldest step.
     collecting: bool,
     /// Steps that are done and were not collected.
@@ -66,64 +50,56 @@ pub(crate) struct Process {
     frozen: bool,
     /// While its device is stuck: ends of layers and steps that would have come.
     stuck: Option<VecDeque<Event>>,
-    pub(crate) pulse: Pulse,
+    pub(crate) progress: Progress,
     pub(crate) report: EngineReport,
-}
-
-/// What a process is like after it has run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
-    GoesOn,
-    /// It was drained, and is done.
-    Ended,
 }
 
 impl Process {
     pub(crate) fn start(
         id: ProcessId,
-        (weather, mutation): (&Weather, Option<Mutation>),
+        (scenario, mutation): (&Scenario, Option<Mutation>),
         clock: Arc<Clock>,
-        journal: Arc<Journal>,
+        log: Arc<EventLog>,
         fabric: &Fabric,
         mut random: Random,
     ) -> Result<Self, EngineError> {
-        let set_up = weather.engines[id.engine].clone();
-        let memory = Memory::new(id, set_up.pages, Arc::clone(&journal));
-        let failures = weather.sequence_failures_per_mille;
+        let setup = scenario.engines[id.engine].clone();
+        let memory = Memory::new(id, setup.pages, Arc::clone(&log));
+        let failures = scenario.sequence_failures_per_mille;
         let hardware = Hardware::new(
-            &set_up,
-            (weather.guarantee, mutation),
+            &setup,
+            (scenario.guarantee, mutation),
             memory.clone(),
-            Arc::clone(&journal),
+            Arc::clone(&log),
             random.fork(),
             failures,
         );
         let spec = BackendSpec {
             device: "simulated".to_owned(),
-            numerics: Numerics { id: NUMERICS_ID.to_owned(), guarantee: weather.guarantee },
+            numerics: Numerics { id: NUMERICS_ID.to_owned(), guarantee: scenario.guarantee },
             vocab_size: VOCAB,
-            max_context_tokens: weather.context_tokens,
-            pages_total: set_up.pages,
+            max_context_tokens: scenario.context_tokens,
+            pages_total: setup.pages,
             max_step_tokens: 4096,
-            max_slots: set_up.slots,
-            steps_in_flight: set_up.steps_in_flight,
+            max_slots: setup.slots,
+            steps_in_flight: setup.steps_in_flight,
             tokens_per_step: 1,
             batch_buckets: Vec::new(),
             adapters: Vec::new(),
             threads: 1,
         };
-        let scheduler = Scheduler::new(&set_up.config, &spec, Box::new(fabric.join(id.engine, id, memory)))?;
+        let scheduler = Scheduler::new(&setup.config, &spec, Box::new(fabric.join(id.engine, id, memory)))?;
         let stepper = Stepper::new(Box::new(hardware.backend(spec)), scheduler);
-        journal.note(Happening::Started(id));
+        log.record(LogEntry::Started(id));
         Ok(Self {
             id,
             clock,
-            journal,
-            set_up,
+            log,
+            setup,
             stepper,
             hardware,
             random,
-            letters: Vec::new(),
+            inputs: Vec::new(),
             collecting: false,
             done: 0,
             busy_until: Duration::ZERO,
@@ -132,51 +108,51 @@ impl Process {
             stopped: None,
             frozen: false,
             stuck: None,
-            pulse: Pulse::default(),
+            progress: Progress::default(),
             report: EngineReport::default(),
         })
     }
 
-    pub(crate) fn info(&self, weather: &Weather) -> EngineInfo {
+    pub(crate) fn info(&self, scenario: &Scenario) -> EngineInfo {
         EngineInfo {
             model: "simulated".to_owned(),
             numerics_id: NUMERICS_ID.to_owned(),
             vocab_size: VOCAB as u32,
-            max_context_tokens: weather.context_tokens as u32,
-            pages_total: self.set_up.pages as u32,
+            max_context_tokens: scenario.context_tokens as u32,
+            pages_total: self.setup.pages as u32,
             threads: 1,
-            prefix_cache: self.set_up.config.prefix_cache,
+            prefix_cache: self.setup.config.prefix_cache,
         }
     }
 
-    pub(crate) fn open_session(&mut self, wire: Arc<Wire>) -> SessionId {
+    pub(crate) fn open_session(&mut self, outbox: Box<dyn Outbox>) -> SessionId {
         let session = SessionId(self.next_session);
         self.next_session += 1;
-        self.receive(Letter::Open(session, wire));
+        self.receive(Input::Open(session, outbox));
         session
     }
 
-    pub(crate) fn receive(&mut self, letter: Letter) {
-        self.letters.push(letter);
+    pub(crate) fn receive(&mut self, input: Input) {
+        self.inputs.push(input);
         self.call_soon();
     }
 
-    /// Until [`go_on`](Self::go_on) nothing happens here; what would have is kept.
+    /// Until [`resume`](Self::resume) nothing happens here; what would have is kept.
     pub(crate) fn stop(&mut self) {
         self.stopped.get_or_insert_default();
-        self.pulse.stops(self.clock.now());
+        self.progress.stops(self.clock.now());
     }
 
-    /// Until [`go_on`](Self::go_on) no layer ends here, though messages are read and heartbeats sent.
-    pub(crate) fn get_stuck(&mut self) {
+    /// Until [`resume`](Self::resume) no layer ends here, though messages are read and heartbeats sent.
+    pub(crate) fn stop_device(&mut self) {
         self.stuck.get_or_insert_default();
-        self.pulse.stops(self.clock.now());
+        self.progress.stops(self.clock.now());
     }
 
-    pub(crate) fn go_on(&mut self) -> VecDeque<Event> {
+    pub(crate) fn resume(&mut self) -> VecDeque<Event> {
         let stopped = if self.frozen { None } else { self.stopped.take() };
         let stuck = self.stuck.take();
-        self.pulse.goes_on(self.clock.now(), stuck.is_some());
+        self.progress.resumes(self.clock.now(), stuck.is_some());
         let mut kept = stuck.unwrap_or_default();
         kept.extend(stopped.unwrap_or_default());
         kept
@@ -199,13 +175,13 @@ impl Process {
     /// Since when it has shown no life, at the latest: an idle one with a stuck device does.
     pub(crate) fn hung_since(&self) -> Option<Duration> {
         let is_hung = self.stopped.is_some() || self.stuck.is_some() && self.stepper.steps_in_flight() > self.done;
-        is_hung.then(|| self.pulse.since(self.stopped.is_some()))
+        is_hung.then(|| self.progress.since(self.stopped.is_some()))
     }
 
     pub(crate) fn heartbeat(&mut self, counts_steps: bool) -> Heartbeat {
         let working = self.stepper.steps_in_flight() > 0 || self.called;
         let layers = if counts_steps { 0 } else { self.hardware.progress() };
-        self.pulse.beat(self.clock.now(), working, layers)
+        self.progress.heartbeat(self.clock.now(), working, layers)
     }
 
     /// `Some`: it is stopped and has kept the event.
@@ -226,21 +202,22 @@ impl Process {
         }
     }
 
-    pub(crate) fn boundary(&mut self) -> Life {
+    /// Returns whether the process has ended.
+    pub(crate) fn step_boundary(&mut self) -> bool {
         self.called = false;
         if self.collecting {
-            return Life::GoesOn;
+            return false;
         }
         let now = self.clock.now();
-        self.pulse.turn(now);
-        for letter in std::mem::take(&mut self.letters) {
-            self.apply(now, letter);
+        self.progress.round(now);
+        for input in std::mem::take(&mut self.inputs) {
+            self.apply(now, input);
         }
         if let Err(error) = self.begin_steps(now) {
-            self.blame(&error);
+            self.report_violation(&error);
         }
         if self.stepper.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.journal.blame(Checker::Deadline, format!("{:?} misses a deadline of its own", self.id));
+            self.log.report_violation(Checker::Deadline, format!("{:?} misses a deadline of its own", self.id));
         }
         self.collecting = self.stepper.steps_in_flight() > 0;
         if !self.collecting {
@@ -251,7 +228,7 @@ impl Process {
             }
         }
         self.collect();
-        self.life()
+        self.has_ended()
     }
 
     fn begin_steps(&mut self, now: Duration) -> Result<(), EngineError> {
@@ -261,28 +238,28 @@ impl Process {
         Ok(())
     }
 
-    fn apply(&mut self, now: Duration, letter: Letter) {
-        match letter {
-            Letter::Open(session, wire) => self.stepper.open(session, Box::new(Replies(wire))),
-            Letter::Command(session, command) => self.stepper.command(now, session, command),
-            Letter::Close(session) => self.stepper.close(session),
-            Letter::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
-            Letter::Exported(export, outcome) => self.stepper.exported(export, outcome),
-            Letter::Drain => self.stepper.drain(),
+    fn apply(&mut self, now: Duration, input: Input) {
+        match input {
+            Input::Open(session, outbox) => self.stepper.open(session, outbox),
+            Input::Command(session, command) => self.stepper.command(now, session, command),
+            Input::Close(session) => self.stepper.close(session),
+            Input::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
+            Input::Exported(export, outcome) => self.stepper.exported(export, outcome),
+            Input::Drain => self.stepper.drain(),
         }
     }
 
     /// The step that was just submitted begins when the one before it is done.
     fn compute(&mut self, now: Duration) {
         let (segments, tokens) = self.hardware.step_size();
-        self.journal.note(Happening::Step { process: self.id, segments, tokens });
+        self.log.record(LogEntry::Step { process: self.id, segments, tokens });
         let begins = self.busy_until.max(now);
-        let takes = match self.set_up.slow_steps_per_mille {
+        let takes = match self.setup.slow_steps_per_mille {
             rate if tokens > 0 && self.random.per_mille(rate) => {
-                self.pulse.slow_steps += 1;
-                hangs::slow_step(&mut self.random)
+                self.progress.slow_steps += 1;
+                slow_step(&mut self.random)
             }
-            _ => self.set_up.step + self.set_up.token * tokens as u32,
+            _ => self.setup.step + self.setup.token * tokens as u32,
         };
         for layer in 0..LAYERS {
             self.clock.at(begins + takes * (layer + 1) / (LAYERS + 1), Event::Layer(self.id, layer));
@@ -293,24 +270,25 @@ impl Process {
 
     /// From now on no step takes seconds.
     pub(crate) fn calm(&mut self) {
-        self.set_up.slow_steps_per_mille = 0;
+        self.setup.slow_steps_per_mille = 0;
     }
 
     /// Returns how many layers have been done so far.
     pub(crate) fn layer_done(&mut self, layer: u32) -> u64 {
-        self.pulse.moved(self.clock.now());
+        self.progress.moved(self.clock.now());
         self.hardware.finish_layer(layer)
     }
 
-    pub(crate) fn stepped(&mut self) -> Life {
-        self.journal.note(Happening::Stepped(self.id));
+    /// Returns whether the process has ended.
+    pub(crate) fn stepped(&mut self) -> bool {
+        self.log.record(LogEntry::Stepped(self.id));
         if self.hardware.finish_step() {
             let delay = self.random.micros(1, 3000);
             self.clock.after(delay, Event::WriteLate(self.id));
         }
         self.done += 1;
         self.collect();
-        self.life()
+        self.has_ended()
     }
 
     pub(crate) fn write_late(&self) {
@@ -324,7 +302,7 @@ impl Process {
         }
         (self.collecting, self.done) = (false, self.done - 1);
         if let Err(error) = self.stepper.end_step(|| self.clock.now()) {
-            self.blame(&error);
+            self.report_violation(&error);
         }
         self.emit();
         self.called = true;
@@ -336,21 +314,22 @@ impl Process {
         self.report = self.stepper.report();
         let next_round = self.stepper.emit(self.clock.now(), self.report.clone());
         if let Err(discrepancy) = self.stepper.audit() {
-            self.journal.blame(Checker::Leak, format!("{:?}: {discrepancy}", self.id));
+            self.log.report_violation(Checker::Leak, format!("{:?}: {discrepancy}", self.id));
         }
         next_round
     }
 
-    fn blame(&self, error: &EngineError) {
-        self.journal.blame(Checker::Progress, format!("{:?}: {error}", self.id));
+    fn report_violation(&self, error: &EngineError) {
+        self.log.report_violation(Checker::Progress, format!("{:?}: {error}", self.id));
     }
 
-    fn life(&self) -> Life {
-        if self.stepper.steps_in_flight() == 0 && self.stepper.has_ended() { Life::Ended } else { Life::GoesOn }
+    /// It was drained, and is done.
+    fn has_ended(&self) -> bool {
+        self.stepper.steps_in_flight() == 0 && self.stepper.has_ended()
     }
 
-    /// Gives every page back, so that the books can be closed. Who is to hear of it is up to the wires.
-    pub(crate) fn close_books(&mut self) {
+    /// Fails all requests and releases every page. Replies are sent only over wires that are still open.
+    pub(crate) fn release_all(&mut self) {
         self.stepper.fail_all(&ServeError::engine("the engine was stopped"));
         self.emit();
     }

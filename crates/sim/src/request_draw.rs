@@ -4,14 +4,14 @@ use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams, To
 
 use crate::model::{NON_FINITE_SEED, VOCAB};
 use crate::random::Random;
-use crate::weather::Weather;
+use crate::scenario::Scenario;
 
 /// A request with any features; some do not fit an engine.
-pub(crate) fn any(id: u64, weather: &Weather, random: &mut Random) -> GenerateRequest {
-    let longest = weather.context_tokens as u64 - 1;
+pub(crate) fn any(id: u64, scenario: &Scenario, random: &mut Random) -> GenerateRequest {
+    let longest = scenario.context_tokens as u64 - 1;
     let prompt_tokens = match random.below(100) {
         0..2 => longest + 2,
-        _ if random.percent(weather.long_prompts_percent) => random.between(1, longest),
+        _ if random.percent(scenario.long_prompts_percent) => random.between(1, longest),
         _ => random.between(1, longest.min(100)),
     };
     let choices = if random.percent(25) { random.between(2, 3) } else { 1 } as usize;
@@ -34,7 +34,7 @@ pub(crate) fn any(id: u64, weather: &Weather, random: &mut Random) -> GenerateRe
 }
 
 /// A request that every engine must be able to serve.
-pub(crate) fn modest(id: u64, context_tokens: usize, random: &mut Random) -> GenerateRequest {
+pub(crate) fn small(id: u64, context_tokens: usize, random: &mut Random) -> GenerateRequest {
     let prompt_tokens = random.between(1, (context_tokens as u64 - 10).min(90));
     let choices = random.pick(&[1, 2]);
     let mut request = plain(id, prompt(prompt_tokens, random), choices, random.between(1, 8) as u32);

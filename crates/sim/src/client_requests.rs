@@ -7,11 +7,11 @@ use std::time::Duration;
 use baton_core::{Fault, ServeError};
 
 use crate::clock::lock;
-use crate::happening::Happening;
-use crate::journal::{Checker, Journal};
+use crate::event_log::{Checker, EventLog};
+use crate::log_entry::LogEntry;
 
-pub(crate) struct Book {
-    journal: Arc<Journal>,
+pub(crate) struct ClientRequests {
+    log: Arc<EventLog>,
     state: Mutex<State>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Book {
 struct State {
     open: BTreeMap<u64, Expectation>,
     dead_routers: BTreeSet<u64>,
-    stalls_excused_at: Duration,
+    stalls_ignored_before: Duration,
     counts: ClientCounts,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Expectation {
     Success,
 }
 
-pub(crate) enum Ended {
+pub(crate) enum ClientOutcome {
     Served,
     Failed {
         error: ServeError,
@@ -60,60 +60,63 @@ pub(crate) enum Ended {
     Wrong(String),
 }
 
-impl Book {
-    pub(crate) fn new(journal: Arc<Journal>) -> Arc<Self> {
-        Arc::new(Self { journal, state: Mutex::default() })
+impl ClientRequests {
+    pub(crate) fn new(log: Arc<EventLog>) -> Arc<Self> {
+        Arc::new(Self { log, state: Mutex::default() })
     }
 
     pub(crate) fn open(&self, client: u64, expectation: Expectation) {
         lock(&self.state).open.insert(client, expectation);
     }
 
-    pub(crate) fn close(&self, client: u64, ended: Ended) {
+    pub(crate) fn close(&self, client: u64, ended: ClientOutcome) {
         let mut state = lock(&self.state);
         let expectation = state.open.remove(&client).unwrap_or(Expectation::Any);
         let counts = &mut state.counts;
         let (how, count) = match &ended {
-            Ended::Served => ("served", &mut counts.served),
-            Ended::Failed { hopeless: true, .. } => ("refused", &mut counts.refused),
-            Ended::Failed { error, .. } if error.fault == Fault::Capacity => ("busy", &mut counts.busy),
-            Ended::Failed { .. } | Ended::Wrong(_) => ("failed", &mut counts.failed),
-            Ended::CutOff => ("cut off", &mut counts.cut_off),
-            Ended::Left => ("left", &mut counts.left),
+            ClientOutcome::Served => ("served", &mut counts.served),
+            ClientOutcome::Failed { hopeless: true, .. } => ("refused", &mut counts.refused),
+            ClientOutcome::Failed { error, .. } if error.fault == Fault::Capacity => ("busy", &mut counts.busy),
+            ClientOutcome::Failed { .. } | ClientOutcome::Wrong(_) => ("failed", &mut counts.failed),
+            ClientOutcome::CutOff => ("cut off", &mut counts.cut_off),
+            ClientOutcome::Left => ("left", &mut counts.left),
         };
         *count += 1;
-        self.journal.note(Happening::Ended { client, how });
+        self.log.record(LogEntry::Ended { client, how });
         match ended {
-            Ended::Wrong(message) => self.journal.blame(Checker::Stream, format!("client {client}: {message}")),
-            Ended::Failed { error, hopeless: false } => {
+            ClientOutcome::Wrong(message) => {
+                self.log.report_violation(Checker::Stream, format!("client {client}: {message}"))
+            }
+            ClientOutcome::Failed { error, hopeless: false } => {
                 let acceptable = match expectation {
                     Expectation::Any => true,
                     Expectation::OnlyBusy => error.fault == Fault::Capacity,
                     Expectation::Success => false,
                 };
                 if !acceptable {
-                    self.journal.blame(Checker::Stream, format!("client {client} failed without a reason: {error}"));
+                    self.log
+                        .report_violation(Checker::Stream, format!("client {client} failed without a reason: {error}"));
                 }
             }
             _ => {}
         }
     }
 
-    pub(crate) fn router_died(&self, life: u64) {
-        lock(&self.state).dead_routers.insert(life);
+    pub(crate) fn router_died(&self, incarnation: u64) {
+        lock(&self.state).dead_routers.insert(incarnation);
     }
 
-    pub(crate) fn is_dead(&self, router_life: u64) -> bool {
-        lock(&self.state).dead_routers.contains(&router_life)
+    pub(crate) fn is_dead(&self, router_incarnation: u64) -> bool {
+        lock(&self.state).dead_routers.contains(&router_incarnation)
     }
 
     /// A router was suspended: until now its streams stood still for a reason.
-    pub(crate) fn excuse_stalls(&self, now: Duration) {
-        lock(&self.state).stalls_excused_at = now;
+    pub(crate) fn ignore_stalls_before(&self, now: Duration) {
+        lock(&self.state).stalls_ignored_before = now;
     }
 
-    pub(crate) fn stalls_excused_at(&self) -> Duration {
-        lock(&self.state).stalls_excused_at
+    pub(crate) fn stalls_ignored_before(&self) -> Duration {
+        lock(&self.state).stalls_ignored_before
     }
 
     pub(crate) fn waiting(&self) -> Vec<u64> {

@@ -8,21 +8,22 @@ use baton_router::{
     Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, InFlight, LeastLoaded, RoundRobin, Strategy,
 };
 
-use crate::clock::{Clock, lock};
-use crate::executor::{Owner, SimRuntime, Spawner};
-use crate::hangs::LIMIT;
 #[path = "../../router/examples/custom_strategy/strategy.rs"]
 mod custom_strategy;
+use custom_strategy::LongPromptsApart;
+
+use crate::clock::{Clock, lock};
+use crate::event::Event;
+use crate::executor::{Owner, SimRuntime, Spawner};
+use crate::hang_scenario::LIMIT;
+use crate::ids::WireId;
+use crate::scenario::{RouterSetup, Scenario, StrategyChoice};
 use crate::script::Sessions;
 use crate::session::Session;
-use crate::weather::{RouterSetUp, StrategyChoice, Weather};
-use crate::wire::WireId;
-use crate::world::Event;
-use custom_strategy::LongPromptsApart;
 
 pub(crate) struct Peer {
     /// Unique per start: a restarted router has another number.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     pub(crate) kind: PeerKind,
     pub(crate) wires: Vec<Option<WireId>>,
     /// Where heartbeats are sent.
@@ -30,7 +31,7 @@ pub(crate) struct Peer {
     /// While it is suspended: what has arrived.
     pub(crate) suspended: Option<VecDeque<Event>>,
     /// It has not been suspended since.
-    pub(crate) attentive_since: Duration,
+    pub(crate) running_since: Duration,
 }
 
 pub(crate) enum PeerKind {
@@ -40,31 +41,32 @@ pub(crate) enum PeerKind {
 
 impl Peer {
     pub(crate) fn router(
-        life: u64,
-        set_up: &RouterSetUp,
-        weather: &Weather,
+        incarnation: u64,
+        setup: &RouterSetup,
+        scenario: &Scenario,
         clock: Arc<Clock>,
         spawner: Arc<Spawner>,
     ) -> Self {
-        let engines = weather.engines.len();
-        let names = weather.engines.iter().enumerate().map(|(at, engine)| (format!("engine-{at}"), engine.role));
+        let engines = scenario.engines.len();
+        let names = scenario.engines.iter().enumerate().map(|(at, engine)| (format!("engine-{at}"), engine.role));
         let fleet = Arc::new(Fleet::new(names));
-        let config = DispatchConfig { max_in_flight: set_up.max_in_flight, retry: set_up.retry.clone(), seed: life };
-        let runtime = Arc::new(SimRuntime { clock, spawner, owner: Owner::Router(life) });
-        let monitor = weather.hangs.map(|_| HeartbeatMonitor::new(Arc::clone(&fleet), LIMIT));
-        let dispatcher = Dispatcher::with_runtime(Arc::clone(&fleet), strategy(set_up.strategy), config, runtime);
+        let config =
+            DispatchConfig { max_in_flight: setup.max_in_flight, retry: setup.retry.clone(), seed: incarnation };
+        let runtime = Arc::new(SimRuntime { clock, spawner, owner: Owner::Router(incarnation) });
+        let monitor = scenario.hangs.map(|_| HeartbeatMonitor::new(Arc::clone(&fleet), LIMIT));
+        let dispatcher = Dispatcher::with_runtime(Arc::clone(&fleet), strategy(setup.strategy), config, runtime);
         let kind = PeerKind::Router { fleet, dispatcher: Arc::new(dispatcher) };
-        Self { monitor, ..Self::new(life, kind, engines) }
+        Self { monitor, ..Self::new(incarnation, kind, engines) }
     }
 
-    pub(crate) fn scripts(life: u64, engines: usize) -> Self {
+    pub(crate) fn scripts(incarnation: u64, engines: usize) -> Self {
         let sessions = Arc::new(Sessions::new(vec![None; engines]));
-        Self::new(life, PeerKind::Scripts(sessions), engines)
+        Self::new(incarnation, PeerKind::Scripts(sessions), engines)
     }
 
-    fn new(life: u64, kind: PeerKind, engines: usize) -> Self {
+    fn new(incarnation: u64, kind: PeerKind, engines: usize) -> Self {
         let (monitor, suspended) = (None, None);
-        Self { life, kind, wires: vec![None; engines], monitor, suspended, attentive_since: Duration::ZERO }
+        Self { incarnation, kind, wires: vec![None; engines], monitor, suspended, running_since: Duration::ZERO }
     }
 
     pub(crate) fn connected(&mut self, engine: usize, wire: WireId, session: Arc<Session>) {
@@ -92,15 +94,15 @@ impl Peer {
         let mut left = Vec::new();
         let open = dispatcher.requests_in_flight();
         if open > 0 {
-            left.push(format!("router {} has {open} requests in flight", self.life));
+            left.push(format!("router {} has {open} requests in flight", self.incarnation));
         }
         for engine in fleet.status() {
             let load = engine.report.load;
             if engine.in_flight != InFlight::default() {
-                left.push(format!("router {} holds {:?} on {}", self.life, engine.in_flight, engine.name));
+                left.push(format!("router {} holds {:?} on {}", self.incarnation, engine.in_flight, engine.name));
             }
             if (load.running, load.waiting, load.pending_prefill_tokens) != (0, 0, 0) {
-                left.push(format!("router {} believes that the idle {} has {load:?}", self.life, engine.name));
+                left.push(format!("router {} believes that the idle {} has {load:?}", self.incarnation, engine.name));
             }
         }
         left

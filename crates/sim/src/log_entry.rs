@@ -3,18 +3,16 @@
 use baton_core::{Attempt, RequestId, ReservationId};
 use baton_engine::ExportId;
 
-use crate::fabric::LinkId;
-use crate::faults::Fault;
-use crate::machine::ProcessId;
-use crate::wire::WireId;
+use crate::event::InjectedFault;
+use crate::ids::{LinkId, ProcessId, WireId};
 
 #[derive(Clone, Debug, Hash)]
-pub(crate) enum Happening {
-    Asked { client: u64, router: usize, prompt_tokens: usize, choices: usize },
-    ScriptAsked { script: u64, plan: &'static str, prompt_tokens: usize },
+pub(crate) enum LogEntry {
+    Requested { client: u64, router: usize, prompt_tokens: usize, choices: usize },
+    ScriptStarted { script: u64, plan: &'static str, prompt_tokens: usize },
     Ended { client: u64, how: &'static str },
-    Fault(Fault),
-    Healed,
+    Fault(InjectedFault),
+    Calm,
     Started(ProcessId),
     Gone(ProcessId, &'static str),
     Connected { wire: WireId, router: usize, to: ProcessId },
