@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 /// How elements are ordered inside one head of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageOrder {
-    /// bf16 pairs: K as `[head_dim / 2][32][2]`, V as `[16][head_dim][2]` (tokens in pairs).
-    PairsBf16,
+    /// bf16, two rows interleaved: K as `[head_dim / 2][32][2]`, V as `[16][head_dim][2]`.
+    InterleavedBf16,
     /// f32: K as `[head_dim][32]`, V as `[32][head_dim]`.
     PlainF32,
-    /// int8 codes: K as `[head_dim / 2][32 / 16][2][16]`, V as `[16][head_dim / 16][2][16]`, which are the pairs of 16 columns
-    /// with their first ones together; behind them a scale in f32 for each of the 32 tokens.
-    PairsInt8,
+    /// int8, the same two rows interleaved by 16 columns: K as `[head_dim / 2][32 / 16][2][16]`, V as
+    /// `[16][head_dim / 16][2][16]`; behind them a scale in f32 for each of the 32 tokens.
+    InterleavedInt8,
 }
 
 impl PageOrder {
     fn element_bytes(self) -> usize {
         match self {
-            Self::PairsInt8 => 1,
-            Self::PairsBf16 => 2,
+            Self::InterleavedInt8 => 1,
+            Self::InterleavedBf16 => 2,
             Self::PlainF32 => 4,
         }
     }
@@ -34,8 +34,8 @@ impl PageOrder {
     /// Of one token, beside its elements.
     fn scale_bytes(self) -> usize {
         match self {
-            Self::PairsInt8 => size_of::<f32>(),
-            Self::PairsBf16 | Self::PlainF32 => 0,
+            Self::InterleavedInt8 => size_of::<f32>(),
+            Self::InterleavedBf16 | Self::PlainF32 => 0,
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn shards_share_heads_out_or_share_one() {
         let heads = |kv_heads, shards: u32| {
-            let kv = KvLayout { order: PageOrder::PairsBf16, layers: 1, kv_heads, head_dim: 8 };
+            let kv = KvLayout { order: PageOrder::InterleavedBf16, layers: 1, kv_heads, head_dim: 8 };
             (0..shards).map(|index| kv.heads_of_shard(shards, index)).collect::<Option<Vec<_>>>()
         };
         assert_eq!(heads(4, 1).map(|shards| shards[0].clone()), Some(0..4));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn blocks_tile_the_shard() {
-        let kv = KvLayout { order: PageOrder::PairsBf16, layers: 2, kv_heads: 4, head_dim: 8 };
+        let kv = KvLayout { order: PageOrder::InterleavedBf16, layers: 2, kv_heads: 4, head_dim: 8 };
         let shard = ShardLayout { kv: kv.clone(), heads: 2..4, pages: 3 };
         assert_eq!(kv.head_bytes(), 32 * 8 * 2);
         assert_eq!(shard.block_bytes(), 2 * 2 * 512);
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn codes_have_scales_beside_them() {
+    fn int8_has_scales_beside_it() {
         let bytes = |order| KvLayout { order, layers: 2, kv_heads: 4, head_dim: 64 }.page_bytes();
         assert_eq!(bytes(PageOrder::PlainF32), 2 * 2 * 4 * 32 * 64 * 4);
-        assert_eq!(bytes(PageOrder::PairsBf16), 2 * 2 * 4 * 32 * 64 * 2);
-        assert_eq!(bytes(PageOrder::PairsInt8), 2 * 2 * 4 * 32 * (64 + 4));
+        assert_eq!(bytes(PageOrder::InterleavedBf16), 2 * 2 * 4 * 32 * 64 * 2);
+        assert_eq!(bytes(PageOrder::InterleavedInt8), 2 * 2 * 4 * 32 * (64 + 4));
         let most = u32::MAX;
         let absurd = KvLayout { order: PageOrder::PlainF32, layers: most, kv_heads: most, head_dim: most };
         assert_eq!(absurd.page_bytes(), usize::MAX);

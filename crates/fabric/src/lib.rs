@@ -1,4 +1,4 @@
-//! KV hand-off between engines. The sender's step loop says which pages are final, layer by layer; verified pages arrive in
+//! KV hand-off between engines. The sender's step loop reports which pages are final, layer by layer; verified pages arrive in
 //! the receiver's memory. Only the receiver writes to reserved pages there, so a sender that is stopped, late or restarted cannot
 //! hurt anyone: it can only offer.
 //!
@@ -11,8 +11,10 @@
 
 mod auth;
 mod checksum;
+mod connection;
 mod counters;
 mod cursor;
+mod cursors;
 mod error;
 mod fence;
 mod host;

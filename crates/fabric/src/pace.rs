@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::inbox::lock;
 
-/// Unbounded until told otherwise.
+/// Unbounded until a limit is set.
 #[derive(Default)]
 pub(crate) struct Pace(Mutex<Line>);
 

@@ -72,7 +72,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory of this process that others may be told about.
+/// Memory of this process that other processes on this host can map.
 pub struct Region {
     file: File,
     mapping: Mapping,

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use baton_core::{PAGE_TOKENS, PromptTimes};
 
+use crate::connection::{self, Origin};
 use crate::counters::FabricCounters;
 use crate::cursor::{Chunk, Cursor, Outcome};
 use crate::error::FabricError;
 use crate::fence::{Fence, FenceTable};
 use crate::inbox::lock;
 use crate::layers::LayerCounter;
-use crate::link::{Link, Origin};
+use crate::link::Link;
 use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::pace::Pace;
@@ -44,7 +45,7 @@ impl Sender {
         self.origin.pace.limit(bytes_per_s);
     }
 
-    /// Never waits: the link connects by itself, and says through `on_outcome` if it cannot.
+    /// Never waits: the link connects by itself, and `on_outcome` is called with an error if it cannot.
     pub fn begin(
         &self,
         target: &KvTarget,
@@ -82,7 +83,7 @@ impl Sender {
         if let Some(link) = links.get(&address) {
             return Ok(link.clone());
         }
-        let link = Link::open(address, &self.origin)?;
+        let link = connection::open(address, &self.origin)?;
         links.insert(address, link.clone());
         Ok(link)
     }

@@ -8,7 +8,7 @@ use baton_core::PageId;
 use crate::fence::{FenceMark, FenceView, RemoteFences};
 use crate::layout::ShardLayout;
 use crate::memory::{KvMemory, PeerMemory};
-use crate::wire::{Hello, Transport};
+use crate::wire::{Hello, MAX_OFFER_PAGES, Transport};
 
 pub(crate) struct Source {
     /// Of the sender, in the order of an offer's checksums.
@@ -47,7 +47,7 @@ impl Source {
     /// where the sender decides how long each takes.
     pub(crate) fn pages_at_once(&self) -> usize {
         match self.path {
-            Path::Shm { .. } => 64,
+            Path::Shm { .. } => MAX_OFFER_PAGES,
             Path::Tcp => 1,
         }
     }

@@ -1,4 +1,4 @@
-//! What sender and receiver say on their data connection: small framed messages, and after an offer on TCP the bytes.
+//! The messages on a data connection: small frames, and after an offer over TCP the bytes of its pages.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -14,7 +14,9 @@ use crate::memory::ShardAddress;
 use crate::region::MemfdAddress;
 
 pub(crate) const VERSION: u32 = 4;
-/// An offer of a whole context of tiny pages stays far below this.
+/// More pages of a layer are offered in several pieces, so that what has arrived is noticed on slow connections, too.
+pub(crate) const MAX_OFFER_PAGES: usize = 64;
+/// An offer stays far below this.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Which pages of which engine a hand-off is for. Made by the receiver; a sender that does not know the key is refused.
@@ -45,7 +47,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// The receiver speaks first.
+/// The first message, from the receiver.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Challenge {
     pub(crate) nonce: Nonce,

@@ -28,7 +28,7 @@ const CHUNK_PAGES: usize = 512 / PAGE_TOKENS;
 impl EnginePair {
     /// 1 MiB per page, in each of both pools.
     pub(crate) fn new(pages: u32) -> Result<Self, FabricError> {
-        let layout = KvLayout { order: PageOrder::PairsBf16, layers: 16, kv_heads: 8, head_dim: 64 };
+        let layout = KvLayout { order: PageOrder::InterleavedBf16, layers: 16, kv_heads: 8, head_dim: 64 };
         let pool = || HostMemory::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
         let (from, to) = (pool()?, pool()?);
         for shard in from.shards().iter().chain(to.shards()) {

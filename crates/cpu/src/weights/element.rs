@@ -91,7 +91,7 @@ impl Element for bf16 {
     const NAME: &'static str = "bf16";
     const DEPTH_STEP: usize = BLOCK_DEPTH;
     const CELLS: bool = true;
-    const PAGE_ORDER: PageOrder = PageOrder::PairsBf16;
+    const PAGE_ORDER: PageOrder = PageOrder::InterleavedBf16;
 
     #[inline(always)]
     fn from_f32(x: f32) -> Self {

@@ -1,7 +1,7 @@
 //! KV memory on huge pages, where reading it does not wait for the address of every 4 KiB to be looked up.
 //!
 //! Linux gives shared memory huge pages only where an administrator has allowed it, but moves what is there into them on
-//! request. That is asked for as pages come into use, so that memory which nobody uses stays free:
+//! request. It is requested as pages come into use, so that memory which nobody uses stays free:
 //!
 //! ```text
 //!   region     | layer 0                     | layer 1                     |
@@ -80,13 +80,13 @@ impl HugePages {
                 .filter(|middle| middle + HUGE_PAGE_BYTES / 2 <= shard.region.bytes())
                 .try_for_each(|middle| shard.move_chunk(middle))
         });
-        // An older kernel, or no memory in such pieces: to go on asking would cost more than it gives.
+        // An older kernel, or no memory in such pieces: further attempts would cost more than they give.
         self.moved.store(if moved.is_ok() { pages.end } else { u32::MAX }, Ordering::SeqCst);
     }
 }
 
 /// Whoever starts this thread may be bound to a core that steps need. The process's first thread is bound to none, but
-/// knows what its user allows.
+/// has all cores that its user allows.
 fn run_where_the_process_may() {
     // SAFETY: any bits are a set of cores. Where the system does not answer, this thread stays where it is.
     unsafe {
@@ -141,7 +141,7 @@ mod tests {
 
     /// 32 KiB per page and layer; layers do not begin with a chunk.
     fn huge_pages(pages: u32) -> Arc<HugePages> {
-        let kv = KvLayout { order: PageOrder::PairsBf16, layers: 3, kv_heads: 4, head_dim: 64 };
+        let kv = KvLayout { order: PageOrder::InterleavedBf16, layers: 3, kv_heads: 4, head_dim: 64 };
         let shard = HostShard::new(ShardLayout { kv, heads: 0..4, pages }).unwrap();
         Arc::new(HugePages::new(Arc::new([shard])))
     }

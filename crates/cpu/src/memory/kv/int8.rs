@@ -22,7 +22,7 @@ const LARGEST: f32 = 127.0;
 impl KvElement for i8 {
     type Arithmetic = bf16;
     const NUMERICS: &'static str = "-kv-int8-v1";
-    const PAGE_ORDER: PageOrder = PageOrder::PairsInt8;
+    const PAGE_ORDER: PageOrder = PageOrder::InterleavedInt8;
     const SCALES_KEYS: bool = true;
 
     #[inline(always)]
