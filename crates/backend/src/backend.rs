@@ -90,8 +90,8 @@ impl StepOutput {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub slot: SlotId,
-    /// `Err` when the model's logits were not finite: the sequence cannot go on, others are not affected.
-    pub token: Result<TokenId, NonFiniteLogits>,
+    /// With `Err` the sequence cannot go on; others are not affected.
+    pub token: Result<TokenId, CannotSample>,
     pub logprobs: Option<TokenLogprobs>,
 }
 
@@ -104,8 +104,14 @@ pub struct PromptLogprob {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the model's logits are not finite")]
-pub struct NonFiniteLogits;
+pub enum CannotSample {
+    #[error("the model's logits are not finite")]
+    NotFinite,
+    #[error("no token may follow: all are masked")]
+    NothingAllowed,
+    #[error("the mask of the tokens that may follow was not made in time")]
+    NoMask,
+}
 
 /// The step, and with it the engine, cannot go on.
 #[derive(Debug, Error)]

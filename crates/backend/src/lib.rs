@@ -3,11 +3,13 @@
 //! pure functions for all of them. There is no kernel here.
 
 mod backend;
+mod mask;
 mod plan;
 mod sample;
 mod slot_pages;
 
-pub use backend::{Backend, BackendError, BackendSpec, NonFiniteLogits, PromptLogprob, Sample, StepOutput, Ticket};
+pub use backend::{Backend, BackendError, BackendSpec, CannotSample, PromptLogprob, Sample, StepOutput, Ticket};
+pub use mask::{MASK_PATIENCE, MaskCell, MaskFiller, TokenMask};
 pub use plan::{InputToken, SamplerSpec, Segment, SegmentOutput, SlotId, StepPlan, TableChange};
 pub use sample::{SampleScratch, SamplerState, token_logprobs};
 pub use slot_pages::SlotPages;

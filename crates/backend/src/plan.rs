@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use baton_core::{AdapterId, Choice, PageId, SamplingParams, TokenId};
 
+use crate::mask::MaskCell;
+
 /// Sampler state of one sequence inside the backend: it outlives preemption, since it needs no pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);
@@ -70,11 +72,13 @@ pub enum InputToken {
     LastSampled,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct SegmentOutput {
     /// Sample from the last position: at least one token, and no more than this. 0 samples none. KV of sampled tokens with
     /// another behind them is computed with the segment, and the slot's page table has pages for it.
     pub samples: usize,
+    /// Sampling waits until it is filled, [`MASK_PATIENCE`](crate::MASK_PATIENCE) at most. Is of one token: `samples` is 1.
+    pub mask: Option<MaskCell>,
     /// For each position of the segment: the log-probability of the token after it (known from the slot's prompt; the
     /// prompt's last position has none) and this many alternatives.
     pub prompt_logprobs: Option<u32>,

@@ -101,7 +101,7 @@ fn write_logprobs(
                 tokens: 0..step.len(),
                 first_position,
                 adapter: None,
-                output: SegmentOutput { samples: sample.into(), prompt_logprobs },
+                output: SegmentOutput { samples: sample.into(), prompt_logprobs, ..SegmentOutput::default() },
             }],
             tokens: step.iter().map(|token| InputToken::Known(*token)).collect(),
             tables: vec![TableChange { slot, first: 0, pages: 0..pages }],

@@ -8,7 +8,7 @@ use baton_core::{PAGE_TOKENS, PageId, TokenId};
 
 pub(crate) use self::halves::BatchHalves;
 use super::slots::Slots;
-use baton_backend::{BackendError, BackendSpec, InputToken, Segment, SlotId, StepPlan};
+use baton_backend::{BackendError, BackendSpec, InputToken, MaskCell, Segment, SlotId, StepPlan};
 
 /// Buffers are reused from step to step.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Batch {
     pub(crate) pages: Vec<PageId>,
     /// Rows whose logits are wanted, ascending.
     pub(crate) wanted: Vec<Wanted>,
+    /// With the number of the wanted row that each is for.
+    pub(crate) masks: Vec<(usize, MaskCell)>,
     /// By slot: whether it is sampled. Each is sampled at most once, so that members can sample in parallel.
     samples: Vec<bool>,
 }
@@ -60,6 +62,7 @@ impl Batch {
         self.segments.clear();
         self.wanted.clear();
         self.pages.clear();
+        self.masks.clear();
         self.samples.clear();
         self.samples.resize(spec.max_slots, false);
         if plan.tokens.len() > spec.max_step_tokens {
@@ -120,6 +123,9 @@ impl Batch {
             let next = slot.prompt_token(position + 1);
             let prompt_logprobs = segment.output.prompt_logprobs.and_then(|top| next.map(|token| (token, top)));
             let sample = segment.output.samples > 0 && position + 1 == end;
+            if let Some(mask) = segment.output.mask.as_ref().filter(|_| sample) {
+                self.masks.push((self.wanted.len(), mask.clone()));
+            }
             if sample || prompt_logprobs.is_some() {
                 self.wanted.push(Wanted {
                     number: self.wanted.len(),

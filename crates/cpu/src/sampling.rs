@@ -1,13 +1,17 @@
 //! Turns rows of logits into a step's output.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
 use baton_core::TokenLogprobs;
 
 use super::batch::{Batch, Wanted};
 use super::slots::{Slot, Slots};
 use crate::layers::decoder::LogitsSink;
 use crate::memory::shared::Shared;
-use baton_backend::{PromptLogprob, Sample, StepOutput};
-use baton_backend::{SampleScratch, token_logprobs};
+use baton_backend::{
+    CannotSample, MASK_PATIENCE, MaskCell, PromptLogprob, Sample, SampleScratch, StepOutput, TokenMask, token_logprobs,
+};
 
 /// Output of one wanted row.
 #[derive(Default)]
@@ -19,6 +23,9 @@ pub(crate) struct RowResult {
 /// Samples each row on the member that computed it.
 pub(crate) struct Sampling<'a> {
     wanted: &'a [Wanted],
+    masks: &'a [(usize, MaskCell)],
+    /// How long masks are waited for, from the first that is.
+    masks_until: OnceLock<Instant>,
     slots: Shared<'a, Option<Slot>>,
     /// One per wanted row.
     results: Shared<'a, RowResult>,
@@ -37,10 +44,21 @@ impl<'a> Sampling<'a> {
         results.resize_with(batch.wanted.len(), RowResult::default);
         Self {
             wanted: &batch.wanted,
+            masks: &batch.masks,
+            masks_until: OnceLock::new(),
             slots: Shared::new(slots.as_mut_slice()),
             results: Shared::new(results),
             scratch: Shared::new(scratch),
         }
+    }
+}
+
+impl Sampling<'_> {
+    /// Waits for the mask of a row that has one.
+    fn mask(&self, wanted: usize) -> Result<Option<Arc<TokenMask>>, CannotSample> {
+        let Some((_, cell)) = self.masks.iter().find(|(number, _)| *number == wanted) else { return Ok(None) };
+        let until = *self.masks_until.get_or_init(|| Instant::now() + MASK_PATIENCE);
+        cell.wait(until).map(Some).ok_or(CannotSample::NoMask)
     }
 }
 
@@ -55,7 +73,10 @@ impl LogitsSink for Sampling<'_> {
         if sample {
             // SAFETY: the batch samples each slot at most once.
             if let Some(state) = unsafe { self.slots.get_mut(slot.0 as usize) } {
-                let (token, logprobs) = state.sampler.sample(logits, scratch);
+                let (token, logprobs) = match self.mask(wanted) {
+                    Ok(mask) => state.sampler.sample(logits, mask.as_deref(), scratch),
+                    Err(error) => (Err(error), None),
+                };
                 // A failed row's sequence ends, but a step that is already planned still needs a token.
                 state.set_last_sampled(token.unwrap_or_default());
                 result.sample = Some(Sample { slot, token, logprobs });

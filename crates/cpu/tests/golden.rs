@@ -126,7 +126,7 @@ fn logprobs(model: Model, tokens: &[TokenId], dtype: StorageDtype, kv_dtype: KvD
             tokens: 0..tokens.len(),
             first_position: 0,
             adapter: None,
-            output: SegmentOutput { samples: 1, prompt_logprobs: Some(vocab) },
+            output: SegmentOutput { samples: 1, prompt_logprobs: Some(vocab), ..SegmentOutput::default() },
         }],
         tokens: tokens.iter().map(|token| InputToken::Known(*token)).collect(),
         tables: vec![TableChange { slot, first: 0, pages: 0..pages }],

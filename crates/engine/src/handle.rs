@@ -18,6 +18,7 @@ use crate::fabric::{Fabric, FabricHandOff};
 use crate::handoff::{HandOff, NoHandOff};
 use crate::heartbeat::ProgressWatch;
 use crate::inbox::{Inbox, Message, Refused};
+use crate::masks::MaskMaker;
 use crate::outbox::Outbox;
 use crate::scheduler::Scheduler;
 use crate::step_loop::StepLoop;
@@ -46,12 +47,22 @@ type EngineEnd = Result<(), EngineError>;
 impl EngineHandle {
     /// Without a fabric the engine serves by itself, and refuses `prep_recv` and `remote_send`.
     pub fn spawn(backend: Box<dyn Backend>, config: EngineConfig, fabric: Option<Fabric>) -> Result<Self, EngineError> {
+        Self::spawn_with_masks(backend, config, fabric, None)
+    }
+
+    /// An engine whose sampling may be bound by masks.
+    pub fn spawn_with_masks(
+        backend: Box<dyn Backend>,
+        config: EngineConfig,
+        fabric: Option<Fabric>,
+        masks: Option<Box<dyn MaskMaker>>,
+    ) -> Result<Self, EngineError> {
         let (inbox, started) = (Arc::new(Inbox::default()), Instant::now());
         let handoff = match fabric {
             Some(fabric) => start_fabric(fabric, &*backend, &inbox, started)?,
             None => Box::new(NoHandOff),
         };
-        let scheduler = Scheduler::new(&config, backend.spec(), handoff)?;
+        let scheduler = Scheduler::new(&config, backend.spec(), handoff)?.with_masks(masks);
         let info = info(&*backend, &scheduler, config);
         let (report, report_reader) = watch::channel(EngineReport::default());
         let (ended, ended_reader) = watch::channel(None);

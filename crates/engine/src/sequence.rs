@@ -7,6 +7,8 @@ use baton_core::{Choice, RequestId, ReservationId, TokenId};
 use baton_kv::{PageReservation, PageTable, ReceivedPages};
 use baton_protocol::SessionId;
 
+use crate::masks::MaskSource;
+
 /// Request ids are unique within one session only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
@@ -23,6 +25,8 @@ pub(crate) struct Sequence {
     pub(crate) choice: Choice,
     /// Prompt, then outputs.
     pub(crate) tokens: Vec<TokenId>,
+    /// Of the tokens that may follow, where not all may.
+    pub(crate) masks: Option<Box<dyn MaskSource>>,
     pub(crate) stage: Stage,
 }
 

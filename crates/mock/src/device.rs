@@ -6,7 +6,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use baton_backend::{
-    BackendError, InputToken, PromptLogprob, Sample, Segment, SlotId, SlotPages, StepOutput, StepPlan,
+    BackendError, CannotSample, InputToken, MASK_PATIENCE, PromptLogprob, Sample, Segment, SlotId, SlotPages,
+    StepOutput, StepPlan,
 };
 use baton_fabric::LayerCounter;
 
@@ -71,8 +72,9 @@ impl Device {
             self.compute(plan, segment, &mut work, &mut output)?;
         }
         self.pass_time(plan, now, &work);
+        let masks_until = Instant::now() + MASK_PATIENCE;
         for segment in plan.segments.iter().filter(|segment| segment.output.samples > 0) {
-            self.sample(segment, &mut output)?;
+            self.sample(segment, masks_until, &mut output)?;
         }
         self.release(plan)?;
         Ok(output)
@@ -144,7 +146,7 @@ impl Device {
     }
 
     /// As many tokens as it may, also behind a stop token.
-    fn sample(&mut self, segment: &Segment, output: &mut StepOutput) -> Result<(), BackendError> {
+    fn sample(&mut self, segment: &Segment, masks_until: Instant, output: &mut StepOutput) -> Result<(), BackendError> {
         let end = segment.first_position + segment.tokens.len();
         let slot = slot_of(&mut self.slots, segment.slot)?;
         if slot.failure().is_some() {
@@ -157,9 +159,18 @@ impl Device {
             if self.faults.crashes() {
                 return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
             }
-            let token = slot.sample(&self.vocabulary, self.config.shape.output_tokens);
-            let logprobs = slot.sampler.logprobs.map(|top| self.vocabulary.logprobs(token, top));
-            output.samples.push(Sample { slot: segment.slot, token: Ok(token), logprobs });
+            let mask = match &segment.output.mask {
+                Some(cell) => cell.wait(masks_until).map(Some).ok_or(CannotSample::NoMask),
+                None => Ok(None),
+            };
+            let output_tokens = self.config.shape.output_tokens;
+            let token = mask.and_then(|mask| slot.sample(&self.vocabulary, output_tokens, mask.as_deref()));
+            if let Err(error) = token {
+                slot.cannot_sample(error);
+            }
+            let logprobs = slot.sampler.logprobs.zip(token.ok());
+            let logprobs = logprobs.map(|(top, token)| self.vocabulary.logprobs(token, top));
+            output.samples.push(Sample { slot: segment.slot, token, logprobs });
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_backend::{BackendError, InputToken, SamplerSpec, Segment};
+use baton_backend::{BackendError, CannotSample, InputToken, SamplerSpec, Segment, TokenMask};
 use baton_core::{AdapterId, Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
 
 use crate::history::{History, mix};
@@ -104,18 +104,29 @@ impl MockSlot {
         self.doomed_after.map_or(usize::MAX, |after| after.saturating_sub(self.outputs.len()))
     }
 
-    pub(crate) fn sample(&mut self, vocabulary: &MockVocabulary, output_tokens: Option<u32>) -> TokenId {
+    /// What was planned behind a token that could not be sampled is void.
+    pub(crate) fn cannot_sample(&mut self, error: CannotSample) {
+        self.failure = Some(ServeError::engine(format!("a step before could not sample: {error}")));
+    }
+
+    /// A mask comes before everything else; where it allows words, stop tokens wait for `output_tokens`.
+    pub(crate) fn sample(
+        &mut self,
+        vocabulary: &MockVocabulary,
+        output_tokens: Option<u32>,
+        mask: Option<&TokenMask>,
+    ) -> Result<TokenId, CannotSample> {
         let SamplerSpec { params, choice, min_tokens, stop_tokens, .. } = &*self.sampler;
+        let allows = |token: TokenId| mask.is_none_or(|mask| mask.allows(token));
         let said_all = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);
-        let token = match stop_tokens.first() {
-            Some(&stop) if said_all => stop,
-            _ => {
-                let draw = if params.temperature == 0.0 { 0 } else { mix(params.seed, choice.0.into()) };
-                vocabulary.next(self.history, draw, stop_tokens).token
-            }
-        };
+        let stop = stop_tokens.iter().copied().find(|stop| allows(*stop));
+        let draw = if params.temperature == 0.0 { 0 } else { mix(params.seed, choice.0.into()) };
+        let word =
+            || vocabulary.next_allowed(self.history, draw, |token| allows(token) && !stop_tokens.contains(&token));
+        let token = if said_all { stop.or_else(word) } else { word().or(stop) };
+        let token = token.ok_or(CannotSample::NothingAllowed)?;
         self.outputs.push(token);
-        token
+        Ok(token)
     }
 
     pub(crate) fn prompt_tokens(&self) -> usize {

@@ -41,12 +41,25 @@ impl MockVocabulary {
         self.digest
     }
 
-    /// The token after a history: a function of history and `draw`, and never one of `avoid`.
-    pub(crate) fn next(&self, history: History, draw: u64, avoid: &[TokenId]) -> Generated {
-        let first = (history.derive(draw) % self.words.len() as u64) as usize;
-        let allowed = |&at: &usize| !avoid.contains(&self.words[at].token);
-        let at = (first..self.words.len()).chain(0..first).find(allowed).unwrap_or(first);
-        Generated { token: self.words[at].token, word: at }
+    /// The token after a history: a function of history and `draw`.
+    pub(crate) fn next(&self, history: History, draw: u64) -> Generated {
+        let word = self.first(history, draw);
+        Generated { token: self.words[word].token, word }
+    }
+
+    /// The first that is allowed, of those that follow the token after a history.
+    pub(crate) fn next_allowed(
+        &self,
+        history: History,
+        draw: u64,
+        allows: impl Fn(TokenId) -> bool,
+    ) -> Option<TokenId> {
+        let (before, behind) = self.words.split_at(self.first(history, draw));
+        behind.iter().chain(before).map(|word| word.token).find(|token| allows(*token))
+    }
+
+    fn first(&self, history: History, draw: u64) -> usize {
+        (history.derive(draw) % self.words.len() as u64) as usize
     }
 
     pub(crate) fn text(&self, generated: Generated) -> &str {
@@ -92,11 +105,14 @@ pub(crate) mod tests {
     fn equal_histories_give_equal_tokens_and_others_do_not() {
         let vocabulary = words(1000);
         let history = History::of(&[TokenId(1), TokenId(2)]);
-        let generated = vocabulary.next(history, 0, &[]);
-        assert_eq!(generated, vocabulary.next(History::of(&[TokenId(1)]).then(TokenId(2)), 0, &[]));
-        assert_ne!(generated, vocabulary.next(history, 1, &[]));
-        assert_ne!(generated, vocabulary.next(History::of(&[TokenId(2), TokenId(1)]), 0, &[]));
-        assert_ne!(generated, vocabulary.next(history, 0, &[generated.token]));
+        let generated = vocabulary.next(history, 0);
+        assert_eq!(generated, vocabulary.next(History::of(&[TokenId(1)]).then(TokenId(2)), 0));
+        assert_ne!(generated, vocabulary.next(history, 1));
+        assert_ne!(generated, vocabulary.next(History::of(&[TokenId(2), TokenId(1)]), 0));
+        let other = vocabulary.next_allowed(history, 0, |token| token != generated.token);
+        assert_eq!(other, Some(TokenId((generated.token.0 + 1) % 1000)));
+        assert_eq!(vocabulary.next_allowed(history, 0, |_| true), Some(generated.token));
+        assert_eq!(vocabulary.next_allowed(history, 0, |_| false), None);
         assert_eq!(vocabulary.json(generated), format!("\" w{}\"", generated.token));
     }
 
@@ -105,7 +121,7 @@ pub(crate) mod tests {
         let pairs = [(TokenId(3), "a".to_owned()), (TokenId(9), "b".to_owned())];
         let vocabulary = MockVocabulary::new(5, pairs).unwrap();
         for draw in 0..20 {
-            assert_eq!(vocabulary.next(History::default(), draw, &[]).token, TokenId(3));
+            assert_eq!(vocabulary.next(History::default(), draw).token, TokenId(3));
         }
         assert!(MockVocabulary::new(5, [(TokenId(9), String::new())]).is_none());
     }

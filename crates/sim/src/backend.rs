@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use baton_backend::{
-    Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
-    SlotId, SlotPages, StepOutput, StepPlan, Ticket,
+    Backend, BackendError, BackendSpec, CannotSample, InputToken, PromptLogprob, Sample, SamplerSpec, Segment, SlotId,
+    SlotPages, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{Guarantee, ServeError, TokenId};
 use baton_fabric::LayerCounter;
@@ -258,7 +258,11 @@ impl State {
                 tokens.extend(token);
                 let logprobs = token.zip(sampler.logprobs).map(|(token, count)| logits.logprobs(token, count));
                 slot.has_failed = token.is_none();
-                output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs });
+                output.samples.push(Sample {
+                    slot: segment.slot,
+                    token: token.ok_or(CannotSample::NotFinite),
+                    logprobs,
+                });
             }
         }
         for slot in &plan.released {

@@ -5,7 +5,7 @@
 //! the choice, so equal logits give equal tokens on every machine.
 //!
 //! ```text
-//!   logits ─▶ state ─▶ adjust (bias, penalties, min_tokens) ─▶ ranking ─▶ draw (min_p, top_k, top_p, random) ─▶ token
+//!   logits ─▶ state ─▶ adjust (bias, penalties, min_tokens), mask ─▶ ranking ─▶ draw (min_p, top_k, top_p, random) ─▶ token
 //!        └──▶ logprobs, of the logits as they came
 //! ```
 

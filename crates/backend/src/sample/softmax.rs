@@ -1,14 +1,14 @@
 //! Passes over a whole vocabulary: the largest logit, exponentials and their sum.
 
 use super::wide::wide;
-use crate::NonFiniteLogits;
+use crate::CannotSample;
 
 /// Independent partial results, so that the loops vectorise. Part of the result: the order of the sum depends on it.
 const LANES: usize = 16;
 
 wide! {
     /// The largest logit. -∞ is a token that cannot be chosen; there must be one that can, and neither NaN nor +∞.
-    pub(super) fn finite_max(logits: &[f32]) -> Result<f32, NonFiniteLogits> {
+    pub(super) fn finite_max(logits: &[f32]) -> Result<f32, CannotSample> {
         let mut max = [f32::NEG_INFINITY; LANES];
         let mut good = [1u32; LANES];
         let (chunks, rest) = logits.as_chunks::<LANES>();
@@ -24,7 +24,7 @@ wide! {
             good[0] &= is_logit(*logit);
         }
         let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
-        if max == f32::NEG_INFINITY || good.contains(&0) { Err(NonFiniteLogits) } else { Ok(max) }
+        if max == f32::NEG_INFINITY || good.contains(&0) { Err(CannotSample::NotFinite) } else { Ok(max) }
     }
 }
 
@@ -120,14 +120,14 @@ mod tests {
                 logits[place] = -0.5;
                 assert_eq!(finite_max(&logits), Ok(-0.5), "{length} {place}");
                 logits[place] = -INF;
-                assert_eq!(finite_max(&logits), if length == 1 { Err(NonFiniteLogits) } else { Ok(-1.0) });
+                assert_eq!(finite_max(&logits), if length == 1 { Err(CannotSample::NotFinite) } else { Ok(-1.0) });
                 for bad in [f32::NAN, INF] {
                     logits[place] = bad;
-                    assert_eq!(finite_max(&logits), Err(NonFiniteLogits), "{length} {place} {bad}");
+                    assert_eq!(finite_max(&logits), Err(CannotSample::NotFinite), "{length} {place} {bad}");
                 }
             }
         }
-        assert_eq!(finite_max(&[]), Err(NonFiniteLogits));
+        assert_eq!(finite_max(&[]), Err(CannotSample::NotFinite));
         assert_eq!(finite_max(&[-INF, f32::MIN]), Ok(f32::MIN));
     }
 }

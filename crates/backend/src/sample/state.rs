@@ -8,7 +8,7 @@ use super::random::uniform;
 use super::ranking::argmax;
 use super::softmax::finite_max;
 use super::{SampleScratch, token_logprobs};
-use crate::{NonFiniteLogits, SamplerSpec};
+use crate::{CannotSample, SamplerSpec, TokenMask};
 
 #[derive(Debug)]
 pub struct SamplerState {
@@ -35,9 +35,10 @@ impl SamplerState {
     pub fn sample(
         &mut self,
         logits: &mut [f32],
+        mask: Option<&TokenMask>,
         scratch: &mut SampleScratch,
-    ) -> (Result<TokenId, NonFiniteLogits>, Option<TokenLogprobs>) {
-        let token = match self.choose(logits, scratch) {
+    ) -> (Result<TokenId, CannotSample>, Option<TokenLogprobs>) {
+        let token = match self.choose(logits, mask, scratch) {
             Ok(token) => token,
             Err(error) => return (Err(error), None),
         };
@@ -52,15 +53,26 @@ impl SamplerState {
         (Ok(token), logprobs)
     }
 
-    fn choose(&self, logits: &mut [f32], scratch: &mut SampleScratch) -> Result<TokenId, NonFiniteLogits> {
+    fn choose(
+        &self,
+        logits: &mut [f32],
+        mask: Option<&TokenMask>,
+        scratch: &mut SampleScratch,
+    ) -> Result<TokenId, CannotSample> {
         let mut max = finite_max(logits)?;
         if self.logprobs.is_some() {
             scratch.raw.clear();
             scratch.raw.extend_from_slice(logits);
         }
-        if self.adjustments.apply(logits, self.outputs) {
+        let adjusted = self.adjustments.apply(logits, self.outputs);
+        mask.inspect(|mask| mask.apply(logits));
+        if adjusted || mask.is_some() {
             // Which can overflow, or mask every token.
-            max = finite_max(logits)?;
+            let nothing = |error| {
+                let masked = logits.iter().all(|logit| *logit == f32::NEG_INFINITY);
+                if masked { CannotSample::NothingAllowed } else { error }
+            };
+            max = finite_max(logits).map_err(nothing)?;
         }
         if self.params.temperature == 0.0 {
             return Ok(argmax(logits, max));
@@ -94,7 +106,11 @@ mod tests {
 
     fn run(spec: &SamplerSpec, logits: &[f32], tokens: usize) -> Vec<TokenId> {
         let (mut state, mut scratch) = (SamplerState::new(spec, logits.len()), SampleScratch::default());
-        (0..tokens).map(|_| state.sample(&mut logits.to_vec(), &mut scratch).0.unwrap()).collect()
+        (0..tokens).map(|_| state.sample(&mut logits.to_vec(), None, &mut scratch).0.unwrap()).collect()
+    }
+
+    fn ids_of(tokens: &[u32]) -> Vec<TokenId> {
+        tokens.iter().copied().map(TokenId).collect()
     }
 
     fn ids<const N: usize>(tokens: [u32; N]) -> [TokenId; N] {
@@ -162,9 +178,9 @@ mod tests {
         let mut state = SamplerState::new(&SamplerSpec { logprobs: Some(1), ..spec(sampled(3)) }, 3);
         let mut scratch = SampleScratch::default();
         for mut logits in [[0.0, f32::NAN, 1.0], [-INF; 3], [INF, 0.0, 0.0]] {
-            assert_eq!(state.sample(&mut logits, &mut scratch), (Err(NonFiniteLogits), None));
+            assert_eq!(state.sample(&mut logits, None, &mut scratch), (Err(CannotSample::NotFinite), None));
         }
-        let token = state.sample(&mut [0.0, 0.5, 1.0], &mut scratch).0.unwrap();
+        let token = state.sample(&mut [0.0, 0.5, 1.0], None, &mut scratch).0.unwrap();
         assert_eq!(run(&spec(sampled(3)), &[0.0, 0.5, 1.0], 1), [token]);
     }
 
@@ -172,7 +188,24 @@ mod tests {
     fn everything_masked_is_not_a_choice() {
         let spec = SamplerSpec { min_tokens: 1, stop_tokens: ids([0, 1]).to_vec(), ..spec(SamplingParams::greedy()) };
         let mut state = SamplerState::new(&spec, 2);
-        assert_eq!(state.sample(&mut [1.0, 2.0], &mut SampleScratch::default()).0, Err(NonFiniteLogits));
+        let mut sample =
+            |mask: Option<&TokenMask>| state.sample(&mut [1.0, 2.0], mask, &mut SampleScratch::default()).0;
+        assert_eq!(sample(None), Err(CannotSample::NothingAllowed));
+        assert_eq!(sample(Some(&TokenMask::default())), Err(CannotSample::NothingAllowed));
+    }
+
+    #[test]
+    fn a_mask_changes_the_choice_and_no_logprob() {
+        let logits = [2f32.ln(), 0.0, 0.0, f32::NEG_INFINITY];
+        let spec = SamplerSpec { logprobs: Some(1), ..spec(SamplingParams::greedy()) };
+        let cases = [(None, Ok(0)), (Some([1, 2].as_slice()), Ok(1)), (Some(&[3]), Err(CannotSample::NothingAllowed))];
+        for (allowed, expected) in cases {
+            let mask: Option<TokenMask> = allowed.map(|allowed| ids_of(allowed).into_iter().collect());
+            let mut state = SamplerState::new(&spec, 4);
+            let (token, logprobs) = state.sample(&mut logits.clone(), mask.as_ref(), &mut SampleScratch::default());
+            assert_eq!(token, expected.map(TokenId));
+            assert!(logprobs.is_none_or(|logprobs| logprobs.top[0].token == TokenId(0)));
+        }
     }
 
     #[test]
@@ -180,7 +213,7 @@ mod tests {
         let params = SamplingParams { logit_bias: vec![(TokenId(2), 100.0)], ..SamplingParams::greedy() };
         let spec = SamplerSpec { logprobs: Some(1), ..spec(params) };
         let mut state = SamplerState::new(&spec, 3);
-        let (token, logprobs) = state.sample(&mut [2f32.ln(), 0.0, 0.0], &mut SampleScratch::default());
+        let (token, logprobs) = state.sample(&mut [2f32.ln(), 0.0, 0.0], None, &mut SampleScratch::default());
         let logprobs = logprobs.unwrap();
         assert_eq!(token, Ok(TokenId(2)));
         assert!((logprobs.chosen - 0.25f32.ln()).abs() < 1e-6, "{logprobs:?}");

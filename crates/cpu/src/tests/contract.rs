@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use baton_core::{PageId, TokenId};
+use baton_core::{AdapterId, PageId, TokenId};
 use baton_model::Dtype;
 
 use super::runner::{Sequence, Setup, run_alone, step};
 use super::tiny::{TinyModel, odd_spec};
 use crate::CpuBackend;
 use baton_backend::{
-    Backend, BackendError, InputToken, Segment, SegmentOutput, SlotId, StepOutput, StepPlan, TableChange,
+    Backend, BackendError, CannotSample, InputToken, MaskCell, Segment, SegmentOutput, SlotId, StepOutput, StepPlan,
+    TableChange,
 };
 
 fn backend() -> CpuBackend {
@@ -26,7 +27,7 @@ fn plan() -> StepPlan {
             tokens: 0..40,
             first_position: 0,
             adapter: None,
-            output: SegmentOutput { samples: 1, prompt_logprobs: Some(3) },
+            output: SegmentOutput { samples: 1, prompt_logprobs: Some(3), ..SegmentOutput::default() },
         }],
         tables: vec![TableChange { slot: SlotId(0), first: 0, pages: 0..2 }],
         tokens: sequence.tokens.iter().map(|&token| InputToken::Known(token)).collect(),
@@ -38,7 +39,7 @@ fn plan() -> StepPlan {
 #[test]
 fn broken_plans_are_refused() {
     type Break = fn(&mut StepPlan);
-    let cases: [(&str, Break); 13] = [
+    let cases: [(&str, Break); 15] = [
         ("unknown slot", |plan| plan.segments[0].slot = SlotId(3)),
         ("slot out of range", |plan| plan.admitted[0].0 = SlotId(16)),
         ("slot admitted twice", |plan| plan.admitted.push(plan.admitted[0].clone())),
@@ -51,6 +52,8 @@ fn broken_plans_are_refused() {
         ("token out of range", |plan| plan.tokens[7] = InputToken::Known(TokenId(131))),
         ("nothing sampled yet", |plan| plan.tokens[0] = InputToken::LastSampled),
         ("empty segment", |plan| plan.segments[0].tokens = 0..0),
+        ("an adapter", |plan| plan.segments[0].adapter = Some(AdapterId(1))),
+        ("several tokens in a step", |plan| plan.segments[0].output.samples = 2),
         ("tokens of no segment", |plan| plan.tokens.push(InputToken::Known(TokenId(1)))),
     ];
     for (name, break_it) in cases {
@@ -72,6 +75,35 @@ fn prompt_logprobs_for_every_position_but_the_first() {
     let positions: Vec<usize> = output.prompt_logprobs.iter().map(|logprob| logprob.position).collect();
     assert_eq!(positions, (1..40).collect::<Vec<_>>());
     assert!(output.prompt_logprobs.iter().all(|p| p.logprobs.top.len() == 3 && p.logprobs.chosen < 0.0));
+}
+
+#[test]
+fn masks_bind_what_is_sampled() {
+    let sample = |mask: Option<MaskCell>| {
+        let (mut backend, mut plan, mut output) = (backend(), plan(), StepOutput::default());
+        plan.segments[0].output.mask = mask;
+        let ticket = backend.submit(&plan).unwrap();
+        backend.collect(ticket, &mut output).unwrap();
+        output.samples[0].token
+    };
+    let filled = |allowed: &[u32]| {
+        let (filler, cell) = MaskCell::new();
+        filler.fill(allowed.iter().map(|&token| TokenId(token)).collect());
+        Some(cell)
+    };
+    let free = sample(None).unwrap();
+    let other = (free.0 + 1) % 131;
+    assert_eq!(sample(filled(&[other])), Ok(TokenId(other)));
+    assert_eq!(sample(filled(&(0..131).collect::<Vec<_>>())), Ok(free));
+    assert_eq!(sample(filled(&[])), Err(CannotSample::NothingAllowed));
+    let (filler, abandoned) = MaskCell::new();
+    drop(filler);
+    assert_eq!(sample(Some(abandoned)), Err(CannotSample::NoMask));
+    // Another thread makes it while the step runs.
+    let (filler, cell) = MaskCell::new();
+    let late = std::thread::spawn(move || filler.fill([TokenId(other)].into_iter().collect()));
+    assert_eq!(sample(Some(cell)), Ok(TokenId(other)));
+    late.join().unwrap();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_backend::{NonFiniteLogits, PromptLogprob, Sample, SlotId, StepOutput};
+use baton_backend::{CannotSample, PromptLogprob, Sample, SlotId, StepOutput};
 use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent, TokenId, TokenLogprobs};
 
 use super::{Row, Scheduler, SessionEvent};
@@ -61,7 +61,7 @@ impl Scheduler {
                 let Some(Sample { token, logprobs, .. }) = samples.next_if(of_row) else { break };
                 match token {
                     Ok(token) => self.accept(row.sequence, (nth, token), logprobs, events),
-                    Err(error) => self.fail(row.sequence, not_finite(error), events),
+                    Err(error) => self.fail(row.sequence, cannot_sample(error), events),
                 }
             }
         }
@@ -147,6 +147,7 @@ impl Scheduler {
             _ => (run.computed, run.scheduled) = (run.computed + 1, run.scheduled + 1),
         }
         sequence.tokens.push(token);
+        sequence.masks.iter_mut().for_each(|masks| masks.sampled(token));
         let finish = request.finish(token, sequence.tokens.len(), self.limits.context_tokens);
         let event = EngineEvent::Token(TokenEvent {
             request: request.asked.id,
@@ -186,7 +187,12 @@ impl Scheduler {
     }
 }
 
-/// The same tokens would give the same logits on every engine.
-fn not_finite(error: NonFiniteLogits) -> ServeError {
-    ServeError { fault: Fault::Engine, retry: Retry::Never, message: error.to_string(), param: None }
+fn cannot_sample(error: CannotSample) -> ServeError {
+    let message = error.to_string();
+    match error {
+        // The same tokens would give the same logits on every engine.
+        CannotSample::NotFinite => ServeError { fault: Fault::Engine, retry: Retry::Never, message, param: None },
+        CannotSample::NothingAllowed => ServeError::caller(message),
+        CannotSample::NoMask => ServeError::engine(message),
+    }
 }

@@ -98,8 +98,12 @@ impl Scheduler {
         let leader = SequenceId(self.next_sequence);
         let mut sequences = Vec::with_capacity(choices.len());
         for choice in choices {
-            let tokens = [&*asked.prompt, &outputs[choice.index()]].concat();
-            sequences.push(self.queue(key, choice, tokens));
+            let outputs = &outputs[choice.index()];
+            let id = self.queue(key, choice, [&*asked.prompt, outputs].concat());
+            if let (true, Some(maker), Some(sequence)) = (generates, &mut self.masks, self.sequences.get_mut(&id)) {
+                sequence.masks = maker.masks_of(&asked, choice, outputs);
+            }
+            sequences.push(id);
         }
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
@@ -128,7 +132,7 @@ impl Scheduler {
     pub(super) fn queue(&mut self, request: RequestKey, choice: Choice, tokens: Vec<TokenId>) -> SequenceId {
         let id = SequenceId(self.next_sequence);
         self.next_sequence += 1;
-        self.sequences.insert(id, Sequence { request, choice, tokens, stage: Stage::AwaitingPrompt });
+        self.sequences.insert(id, Sequence { request, choice, tokens, masks: None, stage: Stage::AwaitingPrompt });
         id
     }
 

@@ -24,6 +24,7 @@ use baton_protocol::SessionId;
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::handoff::{HandOff, PageOffer};
+use crate::masks::MaskMaker;
 use crate::request::ActiveRequest;
 use crate::sequence::{Phase, RequestKey, Run, Sequence, SequenceId, Stage};
 pub(crate) use export::Export;
@@ -39,6 +40,7 @@ pub struct Scheduler {
     ledger: PageLedger,
     slots: Slots,
     handoff: Box<dyn HandOff>,
+    masks: Option<Box<dyn MaskMaker>>,
     requests: BTreeMap<RequestKey, ActiveRequest>,
     sequences: BTreeMap<SequenceId, Sequence>,
     /// Hold pages; oldest first.
@@ -101,6 +103,7 @@ impl Scheduler {
             ledger: PageLedger::new(spec.pages_total, config.prefix_cache.then_some(spec.numerics.guarantee)),
             slots: Slots::new(spec.max_slots),
             handoff,
+            masks: None,
             requests: BTreeMap::new(),
             sequences: BTreeMap::new(),
             running: Vec::new(),
@@ -122,6 +125,11 @@ impl Scheduler {
             counters: EngineCounters::default(),
             reports: 0,
         })
+    }
+
+    #[must_use]
+    pub fn with_masks(self, masks: Option<Box<dyn MaskMaker>>) -> Self {
+        Self { masks, ..self }
     }
 
     /// The longest sequence this engine can hold.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_backend::{InputToken, Segment, SegmentOutput, StepPlan};
 use baton_core::PAGE_TOKENS;
-use baton_kv::StepNumber;
+use baton_kv::{PageLedger, PageTable, StepNumber};
 
 use super::{Row, Scheduler, StepInFlight};
 use crate::handoff::Computed;
@@ -99,7 +99,7 @@ impl Scheduler {
     fn plan_row(&mut self, id: SequenceId) {
         let (step, budget) = (self.next_step(), self.budget_left());
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        let Sequence { tokens, stage: Stage::Running(run), request, .. } = sequence else { return };
+        let Sequence { tokens, masks, stage: Stage::Running(run), request, .. } = sequence else { return };
         let Some(request) = self.requests.get(request) else { return };
         let (begin, total) = (run.scheduled, tokens.len() + run.sampling);
         let end = total.min(begin + budget);
@@ -108,18 +108,18 @@ impl Scheduler {
         }
 
         let prompt_end = request.asked.prompt.len() - 1;
-        let wanted = self.limits.tokens_per_step.min(request.most_tokens(self.limits.context_tokens) - total);
-        let samples = match wanted {
-            _ if end < total || !request.generates => 0,
-            0 | 1 => 1,
-            // Tokens before the last need pages, for which nobody is preempted.
-            _ => {
-                let _fewer = self.ledger.grow(&mut run.pages, end + wanted - 1);
-                wanted.min(run.pages.pages().len() * PAGE_TOKENS - end + 1)
-            }
+        // A mask is of one token.
+        let per_step = if masks.is_some() { 1 } else { self.limits.tokens_per_step };
+        let wanted = per_step.min(request.most_tokens(self.limits.context_tokens).saturating_sub(total));
+        let samples = match end == total && request.generates {
+            true => with_pages(&mut self.ledger, &mut run.pages, end, wanted),
+            false => 0,
         };
-        let output =
-            SegmentOutput { samples, prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end) };
+        let output = SegmentOutput {
+            samples,
+            mask: masks.as_mut().filter(|_| samples > 0).map(|masks| masks.next_cell()),
+            prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end),
+        };
         let plan = &mut self.plan;
         self.slots.give_pages(run.slot, run.pages.pages(), plan);
         let first_input = plan.tokens.len();
@@ -143,6 +143,16 @@ impl Scheduler {
         let offer = self.offer_of(id, begin..end, Computed::InStep(self.computing_steps));
         self.offers.extend(offer.filter(|offer| offer.last || !offer.pages.is_empty()));
     }
+}
+
+/// How many of the wanted tokens behind position `end` a step may sample: all but the last need pages, for which nobody is
+/// preempted.
+fn with_pages(ledger: &mut PageLedger, pages: &mut PageTable, end: usize, wanted: usize) -> usize {
+    if wanted <= 1 {
+        return 1;
+    }
+    let _fewer = ledger.grow(pages, end + wanted - 1);
+    wanted.min(pages.pages().len() * PAGE_TOKENS - end + 1)
 }
 
 /// Keeps the buffers.

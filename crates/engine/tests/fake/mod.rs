@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use baton_backend::{
-    Backend, BackendError, BackendSpec, InputToken, NonFiniteLogits, PromptLogprob, Sample, SamplerSpec, Segment,
-    SlotId, SlotPages, StepOutput, StepPlan, Ticket,
+    Backend, BackendError, BackendSpec, CannotSample, InputToken, PromptLogprob, Sample, SamplerSpec, Segment, SlotId,
+    SlotPages, StepOutput, StepPlan, Ticket,
 };
 use baton_core::{
     Attempt, Choice, GenerateRequest, Guarantee, Limits, Numerics, PAGE_TOKENS, RequestId, SamplingParams, ServeError,
@@ -169,7 +169,11 @@ impl FakeModel {
             slot.tokens.extend(token);
             slot.has_failed = token.is_none();
             self.samples += 1;
-            output.samples.push(Sample { slot: segment.slot, token: token.ok_or(NonFiniteLogits), logprobs: None });
+            output.samples.push(Sample {
+                slot: segment.slot,
+                token: token.ok_or(CannotSample::NotFinite),
+                logprobs: None,
+            });
             if slot.has_failed {
                 return;
             }

@@ -175,7 +175,7 @@ impl ResponseStream {
             std::process::exit(CRASH_EXIT_CODE);
         }
         let AnswerProgress { history, draw, generated } = &mut self.answers[answer];
-        let token = self.engine.vocabulary.next(*history, *draw, &[]);
+        let token = self.engine.vocabulary.next(*history, *draw);
         *history = history.then(token.token);
         generated.push(token);
         count(&self.engine.counters.tokens);

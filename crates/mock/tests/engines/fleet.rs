@@ -7,7 +7,7 @@ use baton_core::{
     Attempt, EngineEvent, FinishReason, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId,
     TokenRange,
 };
-use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine};
+use baton_engine::{EngineConfig, EngineHandle, Fabric, LocalEngine, MaskMaker};
 use baton_mock::{MockBackend, MockSize, MockVocabulary};
 use baton_protocol::{Engine, Secret, TokenStream};
 
@@ -24,6 +24,10 @@ pub(crate) fn mock(config: &str) -> Mock {
 }
 
 pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
+    masked_mock(config, kv_pages, tp, None)
+}
+
+pub(crate) fn masked_mock(config: &str, kv_pages: usize, tp: u32, masks: Option<Box<dyn MaskMaker>>) -> Mock {
     let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
     let vocabulary = Arc::new(MockVocabulary::new(VOCAB, words).unwrap());
     let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64, tp };
@@ -35,7 +39,8 @@ pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
         secret: Secret::none(),
         limit_bytes_per_s: backend.transfer_bytes_per_s(),
     };
-    let handle = EngineHandle::spawn(Box::new(backend), EngineConfig::default(), Some(fabric)).unwrap();
+    let handle = EngineHandle::spawn_with_masks(Box::new(backend), EngineConfig::default(), Some(fabric), masks);
+    let handle = handle.unwrap();
     Mock { engine: LocalEngine::new(handle.clone()), handle }
 }
 

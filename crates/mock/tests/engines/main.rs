@@ -6,6 +6,7 @@ mod faults;
 mod fleet;
 mod foreign_kv;
 mod handoff;
+mod masks;
 mod overlap;
 mod several_tokens;
 mod speed;
