@@ -40,6 +40,7 @@ impl Default for Checksum {
 impl Checksum {
     /// Whole stripes only, except in the last call.
     pub fn update(&mut self, bytes: &[u8]) {
+        debug_assert!(self.bytes.is_multiple_of(STRIPE_BYTES as u64), "only the last piece may end within a stripe");
         self.bytes += bytes.len() as u64;
         let (stripes, tail) = bytes.as_chunks::<STRIPE_BYTES>();
         fold_stripes(&mut self.lanes, &mut self.keys, stripes);

@@ -152,3 +152,7 @@ impl PeerMemory for HostPeer {
         sums.collect()
     }
 }
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;
