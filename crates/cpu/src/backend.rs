@@ -15,7 +15,8 @@ use half::bf16;
 
 use crate::batch::{Batch, BatchHalves};
 use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, PhaseClock, Watchers};
-use crate::options::{CpuOptions, Storage, TokenProducts};
+use crate::matmul::quant::TokenProducts;
+use crate::options::{CpuOptions, Storage};
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
@@ -96,9 +97,11 @@ impl CpuBackend {
         let storage = Storage::decide(&spec, options.dtype, options.kv_dtype)
             .ok_or_else(|| BackendError::Load("weights stored as f32 have KV in f32, and no other".to_owned()))?;
         let decoder: Box<dyn Decode> = match storage {
-            Storage::F32 => Box::new(Decoder::<f32>::load(&weights, isa, shards, team, &sizes, progress)?),
-            Storage::Bf16 => Box::new(Decoder::<bf16>::load(&weights, isa, shards, team, &sizes, progress)?),
-            Storage::Bf16WithInt8Kv => Box::new(Decoder::<i8>::load(&weights, isa, shards, team, &sizes, progress)?),
+            Storage::F32 => Box::new(Decoder::<f32, f32>::load(&weights, isa, shards, team, &sizes, progress)?),
+            Storage::Bf16 => Box::new(Decoder::<bf16, bf16>::load(&weights, isa, shards, team, &sizes, progress)?),
+            Storage::Bf16WithInt8Kv => {
+                Box::new(Decoder::<bf16, i8>::load(&weights, isa, shards, team, &sizes, progress)?)
+            }
         };
         let products = decoder.products(options.products.of_tokens());
         let guarantee = if products == Some(TokenProducts::Both) { Guarantee::ByOrigin } else { Guarantee::ByToken };

@@ -4,7 +4,7 @@ use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
 use half::bf16;
 
-use crate::matmul::quant::CodeProducts;
+use crate::matmul::quant::TokenProducts;
 use crate::memory::kv::KvElement;
 use crate::simd::isa::Isa;
 use crate::simd::vector::padded;
@@ -92,35 +92,6 @@ impl Products {
             Self::Float => TokenProducts::Floats,
             Self::Auto | Self::Integer => TokenProducts::Integers,
             Self::Both => TokenProducts::Both,
-        }
-    }
-}
-
-/// [`Products`] without `Auto`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenProducts {
-    Floats,
-    Integers,
-    Both,
-}
-
-impl TokenProducts {
-    /// How a token is multiplied that was generated, or belongs to the prompt.
-    pub(crate) fn of(self, generated: bool) -> CodeProducts {
-        match self {
-            Self::Floats => CodeProducts::Floats,
-            Self::Integers => CodeProducts::Integers,
-            Self::Both if generated => CodeProducts::Integers,
-            Self::Both => CodeProducts::Floats,
-        }
-    }
-
-    pub(crate) fn in_numerics_id(self) -> &'static str {
-        match self {
-            // Also stands for the integer matmul of logits.
-            Self::Floats => "-codes-v3",
-            Self::Integers => "-int14-v3",
-            Self::Both => "-codes-v3-int14-v3",
         }
     }
 }

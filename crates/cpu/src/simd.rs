@@ -10,4 +10,5 @@ pub(crate) mod flush;
 pub(crate) mod isa;
 pub(crate) mod math;
 pub(crate) mod portable;
+pub(crate) mod prefetch;
 pub(crate) mod vector;

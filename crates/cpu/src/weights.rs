@@ -2,16 +2,19 @@
 
 pub(crate) mod bf12;
 pub(crate) mod chunks;
+mod columns;
 pub(crate) mod element;
 mod embedding;
+pub(crate) mod layout;
 mod load;
 mod matrix;
 mod source;
 pub(crate) mod tile_reader;
 
+pub(crate) use columns::Columns;
 pub(crate) use embedding::EmbeddingTable;
 pub use load::Progress;
 pub(crate) use load::{DecoderWeights, Layer, Projection};
-pub(crate) use matrix::{Columns, Matrix};
+pub(crate) use matrix::Matrix;
 pub use source::Weights;
 pub(crate) use source::{matrix, vector};

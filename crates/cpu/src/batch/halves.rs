@@ -9,8 +9,7 @@
 //! ```
 
 use super::{Batch, SegmentRows, Wanted};
-use crate::matmul::quant::CodeProducts;
-use crate::options::TokenProducts;
+use crate::matmul::quant::{CodeProducts, TokenProducts};
 
 /// Buffers are reused from step to step.
 #[derive(Default)]

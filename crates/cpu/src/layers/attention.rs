@@ -26,7 +26,7 @@ use self::queries::{NextQueries, Queries, Query};
 use self::softmax::{BlockSum, Folded};
 use super::rope::{RopeTable, rotated};
 use crate::batch::Batch;
-use crate::matmul::arithmetic::Waiting;
+use crate::matmul::arithmetic::{Arithmetic, Waiting};
 use crate::memory::kv::{KvShard, apply_scales};
 use crate::memory::region::Floats;
 use crate::memory::shared::Shared;
@@ -52,7 +52,6 @@ pub(crate) struct Attention<'a, E: BlockProducts> {
     pub(crate) qkv_stride: usize,
     /// The index of the shard's first head of q in a row.
     pub(crate) qkv_first: usize,
-    pub(crate) out: Waiting<'a, E::Arithmetic>,
     pub(crate) partials: Partials<'a>,
 }
 
@@ -68,14 +67,15 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
         self.shards.first_head(self.shard) + head
     }
 
-    pub(crate) fn item(
+    pub(crate) fn item<W: Arithmetic>(
         &'a self,
         batch: &'a Batch,
         item: &'a ItemRows,
         kv_head: usize,
         scratch: &'a mut AttentionScratch<E>,
-    ) -> AttentionItem<'a, E> {
-        AttentionItem { queries: self.queries(batch, item, kv_head), next: None, scratch }
+        out: Waiting<'a, W>,
+    ) -> AttentionItem<'a, E, W> {
+        AttentionItem { queries: self.queries(batch, item, kv_head), next: None, scratch, out }
     }
 
     fn queries(&'a self, batch: &'a Batch, item: &'a ItemRows, kv_head: usize) -> Queries<'a, E> {
@@ -93,14 +93,15 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
     }
 
     /// Folds the partial results of an item that was split.
-    pub(crate) fn fold(
+    pub(crate) fn fold<W: Arithmetic>(
         &'a self,
         batch: &'a Batch,
         item: &'a ItemRows,
         kv_head: usize,
         scratch: &'a mut AttentionScratch<E>,
-    ) -> AttentionFold<'a, E> {
-        AttentionFold(self.item(batch, item, kv_head, scratch))
+        out: Waiting<'a, W>,
+    ) -> AttentionFold<'a, E, W> {
+        AttentionFold(self.item(batch, item, kv_head, scratch, out))
     }
 }
 
@@ -136,13 +137,15 @@ impl<E: BlockProducts> AttentionScratch<E> {
     }
 }
 
-pub(crate) struct AttentionItem<'a, E: BlockProducts> {
+/// Results are written to rows of the next matmul, whose weights are `W`.
+pub(crate) struct AttentionItem<'a, E: BlockProducts, W: Arithmetic> {
     queries: Queries<'a, E>,
     next: Option<NextQueries>,
     scratch: &'a mut AttentionScratch<E>,
+    out: Waiting<'a, W>,
 }
 
-impl<'a, E: BlockProducts> AttentionItem<'a, E> {
+impl<'a, E: BlockProducts, W: Arithmetic> AttentionItem<'a, E, W> {
     /// Also prefetches the queries of the item that this member will probably do next.
     pub(crate) fn before(
         self,
@@ -155,7 +158,7 @@ impl<'a, E: BlockProducts> AttentionItem<'a, E> {
     }
 }
 
-impl<E: BlockProducts> Kernel for AttentionItem<'_, E> {
+impl<E: BlockProducts, W: Arithmetic> Kernel for AttentionItem<'_, E, W> {
     type Output = ();
 
     #[inline(always)]
@@ -243,9 +246,9 @@ impl<E: BlockProducts> Softened<'_, '_, E> {
 }
 
 /// Folds an item whose blocks are all in the partial results.
-pub(crate) struct AttentionFold<'a, E: BlockProducts>(AttentionItem<'a, E>);
+pub(crate) struct AttentionFold<'a, E: BlockProducts, W: Arithmetic>(AttentionItem<'a, E, W>);
 
-impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
+impl<E: BlockProducts, W: Arithmetic> Kernel for AttentionFold<'_, E, W> {
     type Output = ();
 
     #[inline(always)]
@@ -267,7 +270,7 @@ impl<E: BlockProducts> Kernel for AttentionFold<'_, E> {
     }
 }
 
-impl<E: BlockProducts> AttentionItem<'_, E> {
+impl<E: BlockProducts, W: Arithmetic> AttentionItem<'_, E, W> {
     #[inline(always)]
     fn gather_queries<L: Lanes>(&mut self) {
         let &Attention { qkv, rope, query_scales, .. } = self.queries.attention;
@@ -316,7 +319,7 @@ impl<E: BlockProducts> AttentionItem<'_, E> {
             let (values, factor) = self.scratch.folded.result(row);
             let (row, values) = (self.queries.first_row + token, &values[..attention.head_dim()]);
             // SAFETY: this row and head belong to this item alone.
-            unsafe { attention.out.put_scaled::<L>(row, column, values, factor) };
+            unsafe { self.out.put_scaled::<L>(row, column, values, factor) };
         }
     }
 }

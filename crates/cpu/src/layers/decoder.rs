@@ -19,17 +19,17 @@ use self::step::Step;
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::rope::RopeTable;
 use crate::batch::Batch;
-use crate::matmul::arithmetic::{Arithmetic, Waiting};
+use crate::matmul::arithmetic::Waiting;
 use crate::matmul::gemm::OwnRows;
-use crate::matmul::quant::CodeProducts;
+use crate::matmul::multiply::Multiply;
+use crate::matmul::quant::{CodeProducts, TokenProducts};
 use crate::memory::kv::{KeyScales, KvPool, KvShape};
 use crate::memory::shared::Shared;
 use crate::memory::workspace::Workspace;
-use crate::options::{TokenProducts, WeightForm};
+use crate::options::WeightForm;
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
 use crate::threads::team::{Member, Team};
-use crate::weights::element::Element;
 use crate::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
 use baton_backend::BackendError;
 
@@ -97,19 +97,19 @@ pub(crate) trait Decode: Send {
     fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>);
 }
 
-/// A decoder with KV stored as `K`, which also decides how weights are stored.
-pub(crate) struct Decoder<K: BlockProducts> {
+/// A decoder with weights stored as `W` and KV as `K`.
+pub(crate) struct Decoder<W: Multiply, K: BlockProducts> {
     isa: Isa,
     team: Team,
     spec: DecoderSpec,
     shards: Shards,
     gathered: Gathered,
     embedding: EmbeddingTable,
-    weights: DecoderWeights<K::Arithmetic>,
+    weights: DecoderWeights<W>,
     rope: RopeTable,
     kv: KvPool<K>,
     key_scales: Option<KeyScales>,
-    workspace: Workspace<K>,
+    workspace: Workspace<W, K>,
     attention: AttentionCut,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct DecoderSizes {
     pub(crate) weights: WeightForm,
 }
 
-impl<K: BlockProducts> Decoder<K> {
+impl<W: Multiply, K: BlockProducts> Decoder<W, K> {
     pub(crate) fn load(
         source: &Arc<dyn Weights>,
         isa: Isa,
@@ -156,7 +156,7 @@ impl<K: BlockProducts> Decoder<K> {
     }
 }
 
-impl<K: BlockProducts> Decode for Decoder<K> {
+impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
     fn step(
         &mut self,
         batch: &Batch,
@@ -165,7 +165,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
         watchers: Watchers<'_>,
     ) -> Result<(), BackendError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
-        let rows = OwnRows::of::<K::Arithmetic>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
+        let rows = OwnRows::of::<W>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
         self.attention.cut(batch, shard_members, &rows);
         self.kv.memory().in_use(batch.pages.iter().map(|page| page.0 + 1).max().unwrap_or(0));
         let (workspace, rows) = (&mut self.workspace, batch.rows.len());
@@ -207,7 +207,7 @@ impl<K: BlockProducts> Decode for Decoder<K> {
 
     fn numerics(&self, products: Option<TokenProducts>) -> String {
         let products = products.map_or("", TokenProducts::in_numerics_id);
-        format!("{}-{}{products}{}", K::Arithmetic::NAME, K::Arithmetic::PLAN, K::NUMERICS)
+        format!("{}-{}{products}{}", W::NAME, W::PLAN, K::NUMERICS)
     }
 
     fn products(&self, wanted: TokenProducts) -> Option<TokenProducts> {

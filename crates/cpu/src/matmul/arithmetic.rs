@@ -5,19 +5,16 @@
 //!   bf16   rows are rounded to bf16, sums taken in blocks of 32 k, as tiles do it    pairs
 //! ```
 
-use crate::matmul::gemm::GemmItem;
 use crate::memory::region::Number;
 use crate::memory::shared::Shared;
 use crate::simd::vector::{LANES, Lanes};
 use crate::weights::element::Element;
-use baton_backend::BackendError;
 
 pub(crate) trait Arithmetic: Element {
     /// Changes whenever the bits of a result do: order of sums, rounding, attention blocks, elementwise functions.
     const PLAN: &'static str;
     /// What rows that wait for a product are made of.
     type Left: Number;
-    type Packed: Packed;
     /// Items of a product begin at multiples of so many rows.
     const TILE_ROWS: usize;
 
@@ -45,18 +42,6 @@ pub(crate) trait Arithmetic: Element {
     fn reads_rows_again(_depth: usize) -> bool {
         false
     }
-
-    /// All sums of an item, handed to its [`GemmItem::finish`].
-    fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut Self::Packed);
-}
-
-/// A member's own rows, packed as a product reads them.
-pub(crate) trait Packed: Send + Sized {
-    /// For steps of up to `max_rows` rows of `depth` k; rows that others have packed are up to `max_depth` deep.
-    fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, BackendError>;
-
-    /// Forgets the rows of the phase before.
-    fn clear(&mut self);
 }
 
 /// Rows that one phase writes for a product of the next.

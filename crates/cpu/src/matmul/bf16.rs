@@ -10,7 +10,6 @@
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
 mod ahead;
-mod asking;
 mod blocks;
 mod expanding;
 mod few_rows;
@@ -18,6 +17,7 @@ mod many_rows;
 mod meanwhile;
 mod passes;
 mod product;
+mod sizes;
 mod sums;
 mod tile_rows;
 mod turns;
@@ -26,54 +26,28 @@ mod widened_rows;
 
 use half::bf16;
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) use self::asking::{Asking, Pages};
 use self::blocks::in_blocks;
 use self::few_rows::{few_compact_rows, few_rows};
 use self::many_rows::many_rows;
-use self::passes::PassBlocks;
-pub(crate) use self::product::{FEW_ROWS, PagedProduct, PairsProduct, Passing, distance};
-pub(crate) use self::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, blocks_apart, tile_index};
+use self::passes::LONG_PASSES;
+pub(crate) use self::product::{PagedProduct, PairsProduct, distance};
+pub(crate) use self::sizes::FEW_ROWS;
+use self::sizes::{ITEM_ELEMENTS, MAX_ITEM_ROWS, PRODUCT_ROWS};
+pub(crate) use self::tile_rows::TileRows;
 #[cfg(test)]
 pub(crate) use self::widened_rows::widen;
 use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::gemm::GemmItem;
+use crate::matmul::multiply::Multiply;
 use crate::matmul::quant::{self, CodeProducts};
 use crate::matmul::rows::Rows;
-use crate::simd::vector::{LANES, Lanes, to_bf16};
+use crate::simd::vector::{Lanes, to_bf16};
 use crate::weights::bf12;
-
-/// Rows and panels of one product: two tiles each.
-const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
-const PRODUCT_PANELS: usize = 2;
-const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
-
-/// Deeper products are cut along k, so that an item's rows stay in the second-level cache while panels pass by.
-pub(crate) const WHOLE_BLOCKS: usize = 64;
-/// Of few rows: their slices are as deep as products that are not cut.
-const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
-/// So many blocks of two panels stay in a first-level cache of 48 KiB while rows pass by: 40 KiB.
-const NEAR_BLOCKS: usize = 20;
-/// Products up to so deep take one pass; what is behind the near blocks passes by as rows do. Resuming sums would take longer.
-const ONE_PASS_BLOCKS: usize = 28;
-/// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
-/// fewer were not measured.
-const NEAR_PRODUCTS: usize = 4;
-/// Rows × k of an item, at most, or of a long slice of it: half of a second-level cache of 2 MiB.
-const ITEM_ELEMENTS: usize = 512 << 10;
-/// Beyond that they save no more reads of W.
-const MAX_ITEM_ROWS: usize = 512;
-/// Expanded blocks that few rows are multiplied with at a time. Odd, so that blocks of both panels do not share
-/// the same sets of a first-level cache.
-const STREAM_BLOCKS: usize = 5;
-/// Panels whose sums wait for the next slice of k. The more there are, the less often slices of rows are read again from beyond
-/// the second-level cache, which has up to 1 MiB of sums then and half as much of 256 rows.
-const SLICED_PANELS: usize = 64;
+use crate::weights::layout::{BLOCK_DEPTH, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
 
 impl Arithmetic for bf16 {
     const PLAN: &'static str = "bf16-pairs-v3";
     type Left = Self;
-    type Packed = TileRows;
     const TILE_ROWS: usize = PRODUCT_ROWS;
 
     fn waiting_elements(rows: usize, width: usize) -> usize {
@@ -108,6 +82,10 @@ impl Arithmetic for bf16 {
     fn reads_rows_again(depth: usize) -> bool {
         depth > WHOLE_BLOCKS * BLOCK_DEPTH
     }
+}
+
+impl Multiply for bf16 {
+    type Packed = TileRows;
 
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {

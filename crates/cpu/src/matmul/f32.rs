@@ -7,8 +7,9 @@ pub(crate) use self::packed_rows::PackedRows;
 pub(crate) use self::product::{MAX_TILE_ROWS, Product};
 use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::gemm::GemmItem;
+use crate::matmul::multiply::Multiply;
 use crate::simd::vector::{LANES, Lanes, padded};
-use crate::weights::Matrix;
+use crate::weights::layout::pair_stride;
 
 /// Rows of an item stay in the second-level cache while the item's panels pass by.
 const ITEM_BYTES: usize = 512 << 10;
@@ -23,7 +24,6 @@ struct Sums([f32; MAX_TILE_ROWS * TILE_PANELS * LANES]);
 impl Arithmetic for f32 {
     const PLAN: &'static str = "fma-chain-v3";
     type Left = Self;
-    type Packed = PackedRows;
     const TILE_ROWS: usize = MAX_TILE_ROWS;
 
     fn waiting_elements(rows: usize, width: usize) -> usize {
@@ -54,6 +54,10 @@ impl Arithmetic for f32 {
         let rows = (ITEM_BYTES / (depth * size_of::<Self>()).max(1)).clamp(MAX_TILE_ROWS, MAX_ITEM_ROWS);
         rows / MAX_TILE_ROWS * MAX_TILE_ROWS
     }
+}
+
+impl Multiply for f32 {
+    type Packed = PackedRows;
 
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut PackedRows) {
@@ -75,7 +79,7 @@ impl Arithmetic for f32 {
                     a: packed.tile(row - item.rows.start, depth),
                     a_step: rows,
                     b: matrix.panel(panel),
-                    b_pair_stride: Matrix::<Self>::PAIR_STRIDE,
+                    b_pair_stride: pair_stride(LANES),
                     b_panel_stride: matrix.panel_stride(),
                     c: sums.0.as_mut_ptr(),
                     c_stride: TILE_PANELS * LANES,

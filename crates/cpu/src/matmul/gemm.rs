@@ -10,7 +10,6 @@ use crate::matmul::quant::CodeProducts;
 use crate::matmul::rows::Rows;
 use crate::memory::shared::Shared;
 use crate::simd::isa::Isa;
-use crate::simd::vector::{Kernel, Lanes};
 use crate::weights::Projection;
 
 /// y = x · W + bias for all rows of a step, each shard its own columns of y.
@@ -171,42 +170,16 @@ impl<E: Arithmetic> Gemm<'_, E> {
         cut.items(self.weights[shard].matrix.panels(), queue)
     }
 
-    pub(crate) fn item<'a>(
-        &'a self,
-        cut: &Cut,
-        shard: usize,
-        (queue, item): (usize, usize),
-        packed: &'a mut E::Packed,
-    ) -> PackedItem<'a, E> {
+    pub(super) fn item(&self, cut: &Cut, shard: usize, (queue, item): (usize, usize)) -> GemmItem<'_, E> {
         let weights = &self.weights[shard];
         let all_panels = weights.matrix.panels();
         let (row_block, panel_block) = cut.place(all_panels, queue, item);
         let (row, panel) = (row_block * cut.row_block, panel_block * cut.panel_block);
-        let item = GemmItem {
+        GemmItem {
             gemm: self,
             weights,
             rows: row..(row + cut.row_block).min(self.x.len()),
             panels: panel..(panel + cut.panel_block).min(all_panels),
-        };
-        PackedItem { item, packed }
-    }
-}
-
-/// An item with the buffers of the member that does it.
-pub(crate) struct PackedItem<'a, E: Arithmetic> {
-    item: GemmItem<'a, E>,
-    packed: &'a mut E::Packed,
-}
-
-impl<E: Arithmetic> Kernel for PackedItem<'_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        self.item.check();
-        E::multiply::<L>(&self.item, self.packed);
-        if self.item.stores_past_caches::<L>() {
-            L::wait_for_stores();
         }
     }
 }

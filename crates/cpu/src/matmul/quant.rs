@@ -12,6 +12,7 @@ mod floats;
 mod format;
 mod group;
 mod integers;
+mod products;
 mod superblock;
 
 pub(crate) use self::buffers::QuantBuffers;
@@ -20,12 +21,4 @@ pub(crate) use self::cells::Cells;
 pub(crate) use self::floats::GIVEN_BACK;
 pub(crate) use self::floats::{CellReader, MOST_FROM_CODES, few_rows};
 pub(crate) use self::integers::integers;
-
-/// What becomes of codes where they are multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CodeProducts {
-    /// [Numbers of bf16](floats), in the order of tiles.
-    Floats,
-    /// They stay [whole numbers](mod@integers), as logits always have them.
-    Integers,
-}
+pub(crate) use self::products::{CodeProducts, TokenProducts};

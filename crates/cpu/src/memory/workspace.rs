@@ -5,30 +5,31 @@ use baton_model::DecoderSpec;
 
 use super::region::{Buffer, Floats};
 use crate::layers::attention::{AttentionScratch, BlockProducts, PartialBuffers};
-use crate::matmul::arithmetic::{Arithmetic, Packed};
+use crate::matmul::multiply::{Multiply, Packed};
 use crate::shards::Shards;
 use crate::simd::vector::padded;
 use baton_backend::BackendError;
 
-pub(crate) struct Workspace<K: BlockProducts> {
+/// For weights of type `W` and KV of type `K`.
+pub(crate) struct Workspace<W: Multiply, K: BlockProducts> {
     pub(crate) widths: Widths,
     /// The residual stream.
     pub(crate) hidden: Floats,
     pub(crate) qkv: Floats,
-    pub(crate) attended: Buffer<<K::Arithmetic as Arithmetic>::Left>,
-    pub(crate) gated: Buffer<<K::Arithmetic as Arithmetic>::Left>,
+    pub(crate) attended: Buffer<W::Left>,
+    pub(crate) gated: Buffer<W::Left>,
     /// Logits of one group of wanted rows.
     pub(crate) logits: Floats,
     pub(crate) logits_rows: usize,
     pub(crate) partials: PartialBuffers,
     /// One per member.
-    pub(crate) scratch: Vec<Scratch<K>>,
+    pub(crate) scratch: Vec<Scratch<W, K>>,
 }
 
 /// Buffers of one member.
-pub(crate) struct Scratch<K: BlockProducts> {
+pub(crate) struct Scratch<W: Multiply, K: BlockProducts> {
     pub(crate) attention: AttentionScratch<K>,
-    pub(crate) packed: <K::Arithmetic as Arithmetic>::Packed,
+    pub(crate) packed: W::Packed,
     /// Buffer for one rotated head.
     pub(crate) turned: Vec<f32>,
 }
@@ -49,7 +50,7 @@ pub(crate) struct Widths {
 const LOGITS_BYTES: usize = 32 << 20;
 const LOGITS_ROWS: usize = 64;
 
-impl<K: BlockProducts> Workspace<K> {
+impl<W: Multiply, K: BlockProducts> Workspace<W, K> {
     pub(crate) fn new(
         spec: &DecoderSpec,
         shards: &Shards,
@@ -72,8 +73,8 @@ impl<K: BlockProducts> Workspace<K> {
             widths,
             hidden: Floats::new(max_rows * widths.hidden)?,
             qkv: Floats::new(max_rows * widths.qkv)?,
-            attended: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.attended))?,
-            gated: Buffer::new(K::Arithmetic::waiting_elements(max_rows, widths.ffn))?,
+            attended: Buffer::new(W::waiting_elements(max_rows, widths.attended))?,
+            gated: Buffer::new(W::waiting_elements(max_rows, widths.ffn))?,
             logits: Floats::new(logits_rows * widths.vocab)?,
             logits_rows,
             partials: PartialBuffers::new(partial_blocks, spec.heads, padded(spec.head_dim))?,

@@ -21,10 +21,10 @@ pub(crate) use self::encode::HighBytes;
 use self::encode::{Exception, encode};
 use self::expand::expand;
 pub(crate) use self::few_rows::{MOST_FROM_TILES, is_read_in_registers};
-use crate::matmul::bf16::TILE;
 use crate::memory::region::Region;
 use crate::simd::vector::Lanes;
 use crate::weights::chunks::Chunks;
+use crate::weights::layout::TILE;
 use baton_backend::BackendError;
 
 /// Of one tile.

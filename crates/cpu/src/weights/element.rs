@@ -8,8 +8,8 @@
 use baton_fabric::PageOrder;
 use half::bf16;
 
-use crate::matmul::bf16::BLOCK_DEPTH;
 use crate::simd::vector::{LANES, Lanes, load_some};
+use crate::weights::layout::BLOCK_DEPTH;
 
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// As it appears in a `numerics_id`.
@@ -41,11 +41,6 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
 
     /// Where (k, column) lies in a matrix of `width` columns.
     fn index(k: usize, column: usize, width: usize) -> usize;
-}
-
-/// Elements from one pair of k to the next.
-pub(crate) const fn pair_stride(width: usize) -> usize {
-    2 * width
 }
 
 impl Element for f32 {

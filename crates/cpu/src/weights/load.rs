@@ -4,10 +4,11 @@
 
 use baton_model::{DecoderSpec, LayerPart, Part, TensorView};
 
-use super::matrix::{Arena, Matrix, Order, Recipe, RowSlice, Types, pack, packed_elements};
+use super::columns::{Order, RowSlice};
+use super::matrix::{Arena, Matrix, Recipe, Types, pack, packed_elements};
 use super::source::{Weights, matrix, vector};
 use crate::layers::decoder::Phase;
-use crate::options::TokenProducts;
+use crate::matmul::quant::TokenProducts;
 use crate::shards::{Deal, Shards};
 use crate::simd::vector::{LANES, padded};
 use crate::threads::team::Team;

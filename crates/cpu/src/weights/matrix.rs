@@ -4,14 +4,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::matmul::bf16::{BLOCK_DEPTH, TILE};
 use crate::matmul::quant::Cells;
 use crate::memory::region::Region;
 use crate::simd::vector::{LANES, padded};
 use crate::threads::team::{Member, Team};
 use crate::weights::bf12::{self, Compact, HighBytes};
 use crate::weights::chunks::Chunks;
-use crate::weights::element::{Element, pair_stride};
+use crate::weights::columns::{Columns, Order, RowSlice};
+use crate::weights::element::Element;
+use crate::weights::layout::{BLOCK_DEPTH, TILE};
 use crate::weights::tile_reader::TileReader;
 use baton_backend::BackendError;
 use baton_model::TensorView;
@@ -30,8 +31,6 @@ pub(crate) struct Matrix<E> {
 }
 
 impl<E: Element> Matrix<E> {
-    pub(crate) const PAIR_STRIDE: usize = pair_stride(LANES);
-
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
@@ -123,79 +122,6 @@ const fn panel_elements<E: Element>(depth: usize) -> usize {
 
 pub(super) const fn packed_elements<E: Element>(rows: usize, depth: usize) -> usize {
     padded(rows) / LANES * panel_elements::<E>(depth)
-}
-
-/// Consecutive rows of a checkpoint's matrix.
-pub(super) struct RowSlice<'a> {
-    pub(super) tensor: TensorView<'a>,
-    pub(super) rows: Range<usize>,
-}
-
-/// How the rows of several tensors become one matrix's columns.
-#[derive(Clone, Copy)]
-pub(super) enum Order {
-    /// One tensor after the other.
-    Stacked,
-    /// 16 rows of the first, 16 of the second, and so on; tensors of equal size.
-    AlternatingPanels,
-}
-
-impl Order {
-    fn width(self, slices: &[RowSlice<'_>]) -> usize {
-        match self {
-            Self::Stacked => padded(slices.iter().map(|slice| slice.rows.len()).sum()),
-            Self::AlternatingPanels => slices.iter().map(|slice| padded(slice.rows.len())).sum(),
-        }
-    }
-
-    /// The column of a slice's row.
-    pub(super) fn column(self, slice: usize, row: usize, slices: &[RowSlice<'_>]) -> usize {
-        match self {
-            Self::Stacked => row + slices[..slice].iter().map(|slice| slice.rows.len()).sum::<usize>(),
-            Self::AlternatingPanels => (row / LANES * slices.len() + slice) * LANES + row % LANES,
-        }
-    }
-
-    /// The (slice, row) of a column; `None` for padding.
-    fn source(self, column: usize, slices: &[RowSlice<'_>]) -> Option<(usize, usize)> {
-        match self {
-            Self::Stacked => {
-                let mut row = column;
-                for (which, slice) in slices.iter().enumerate() {
-                    if row < slice.rows.len() {
-                        return Some((which, row));
-                    }
-                    row -= slice.rows.len();
-                }
-                None
-            }
-            Self::AlternatingPanels => {
-                let (panel, lane) = (column / LANES, column % LANES);
-                let (which, row) = (panel % slices.len(), panel / slices.len() * LANES + lane);
-                (row < slices[which].rows.len()).then_some((which, row))
-            }
-        }
-    }
-}
-
-/// Columns of one shard's part of a matrix.
-pub(crate) struct Columns<'a> {
-    order: Order,
-    slices: &'a [RowSlice<'a>],
-}
-
-impl<'a> Columns<'a> {
-    /// Padding included.
-    pub(crate) fn width(&self) -> usize {
-        self.order.width(self.slices)
-    }
-
-    /// The tensor and its row that a column comes from; `None` for padding.
-    pub(crate) fn source(&self, column: usize) -> Option<(&'a TensorView<'a>, usize)> {
-        let (which, row) = self.order.source(column, self.slices)?;
-        let RowSlice { tensor, rows } = &self.slices[which];
-        Some((tensor, rows.start + row))
-    }
 }
 
 /// Memory for all matrices of a shard, filled front to back.
@@ -362,24 +288,6 @@ mod tests {
     use super::*;
 
     const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart };
-
-    #[test]
-    fn columns_and_sources_are_inverse() {
-        let tensor = TensorView::new(Dtype::F32, &[64, 3], &[]);
-        let slice = |rows| RowSlice { tensor, rows };
-        let (uneven, even) = ([slice(0..40), slice(16..40)], [slice(16..56), slice(0..40)]);
-        for (order, slices) in [(Order::Stacked, &uneven), (Order::AlternatingPanels, &even)] {
-            let mut padding = order.width(slices);
-            for (which, slice) in slices.iter().enumerate() {
-                for row in 0..slice.rows.len() {
-                    assert_eq!(order.source(order.column(which, row, slices), slices), Some((which, row)));
-                    padding -= 1;
-                }
-            }
-            let empty = (0..order.width(slices)).filter(|&column| order.source(column, slices).is_none());
-            assert_eq!(empty.count(), padding);
-        }
-    }
 
     #[test]
     fn packs_what_the_checkpoint_has() {

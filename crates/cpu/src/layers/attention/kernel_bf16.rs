@@ -12,12 +12,12 @@ use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use super::tile_pages::TilePages;
 use crate::matmul::arithmetic::Arithmetic;
-use crate::matmul::bf16::{
-    BLOCK_DEPTH, FEW_ROWS, PagedProduct, PairsProduct, Passing, TILE, TILE_ROWS, distance, tile_index,
-};
+use crate::matmul::bf16::{FEW_ROWS, PagedProduct, PairsProduct, distance};
 use crate::memory::region::Buffer;
+use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{LANES, Lanes, load_some};
-use crate::weights::element::{Element, pair_stride};
+use crate::weights::element::Element;
+use crate::weights::layout::{BLOCK_DEPTH, TILE, TILE_ROWS, pair_stride, tile_index};
 use baton_backend::BackendError;
 
 const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;
@@ -103,7 +103,7 @@ impl<K: TilePages> BlockProducts for K {
                 b_pair_stride: pair_stride(PAGE_TOKENS),
                 b_panel_stride: bf16::index(0, LANES, PAGE_TOKENS),
                 b_ahead,
-                passing: Passing::Right,
+                streamed: Streamed::Right,
                 c: scores[first * BLOCK_TOKENS + token..].as_mut_ptr(),
                 c_stride: BLOCK_TOKENS,
                 resume: false,
@@ -188,7 +188,7 @@ impl<K: TilePages> BlockProducts for K {
                     b_pair_stride: pair_stride(width),
                     b_panel_stride: bf16::index(0, LANES, width),
                     b_ahead,
-                    passing: Passing::Right,
+                    streamed: Streamed::Right,
                     c: values[first * width + column..].as_mut_ptr(),
                     c_stride: width,
                     resume: false,

@@ -10,7 +10,8 @@ use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use crate::matmul::f32::{MAX_TILE_ROWS, Product};
 use crate::memory::region::Floats;
 use crate::simd::vector::{LANES, Lanes};
-use crate::weights::element::{Element, pair_stride};
+use crate::weights::element::Element;
+use crate::weights::layout::pair_stride;
 use baton_backend::BackendError;
 
 /// Weights take the place of their scores.

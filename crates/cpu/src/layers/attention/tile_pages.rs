@@ -10,7 +10,7 @@ use crate::memory::region::Buffer;
 use crate::simd::vector::{LANES, Lanes, padded};
 use baton_backend::BackendError;
 
-pub(crate) trait TilePages: KvElement<Arithmetic = bf16> {
+pub(crate) trait TilePages: KvElement {
     /// Buffers for one block, where pages are not read in place.
     type Buffers: Send;
 

@@ -12,8 +12,9 @@ use crate::batch::Batch;
 use crate::layers::attention::{Attention, AttentionCut, BlockProducts, Partials};
 use crate::layers::norm::RmsNorm;
 use crate::layers::rope::RopeTable;
-use crate::matmul::arithmetic::{Packed, Waiting};
+use crate::matmul::arithmetic::Waiting;
 use crate::matmul::gemm::{Gemm, Output};
+use crate::matmul::multiply::{Multiply, Packed};
 use crate::matmul::quant::CodeProducts;
 use crate::matmul::rows::{Normed, Rows, Which};
 use crate::memory::kv::{KeyScales, KvPool};
@@ -27,7 +28,7 @@ use crate::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
 /// One step, shared by all members. Each phase writes buffers that it does not read, except rows or columns of its own item;
 /// the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of a
 /// buffer, and nothing is summed across them.
-pub(super) struct Step<'a, K: BlockProducts> {
+pub(super) struct Step<'a, W: Multiply, K: BlockProducts> {
     pub(super) isa: Isa,
     pub(super) members: usize,
     /// The largest number of members of a shard.
@@ -35,7 +36,7 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) spec: &'a DecoderSpec,
     pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
-    pub(super) weights: &'a DecoderWeights<K::Arithmetic>,
+    pub(super) weights: &'a DecoderWeights<W>,
     pub(super) products: CodeProducts,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
@@ -49,14 +50,14 @@ pub(super) struct Step<'a, K: BlockProducts> {
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
     pub(super) qkv: Shared<'a, f32>,
-    pub(super) attended: Waiting<'a, K::Arithmetic>,
-    pub(super) gated: Waiting<'a, K::Arithmetic>,
+    pub(super) attended: Waiting<'a, W>,
+    pub(super) gated: Waiting<'a, W>,
     pub(super) logits: Shared<'a, f32>,
     pub(super) logits_rows: usize,
-    pub(super) scratch: Shared<'a, Scratch<K>>,
+    pub(super) scratch: Shared<'a, Scratch<W, K>>,
 }
 
-impl<'a, K: BlockProducts> Step<'a, K> {
+impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
     pub(super) fn run(&self, member: &Member<'_>) -> Result<(), Stopped> {
         self.embed(member)?;
         self.done(Phase::Embed, 0);
@@ -76,12 +77,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         }
     }
 
-    fn attention_layer(
-        &self,
-        member: &Member<'_>,
-        index: usize,
-        layer: &'a Layer<K::Arithmetic>,
-    ) -> Result<(), Stopped> {
+    fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<W>) -> Result<(), Stopped> {
         let Widths { hidden, qkv, .. } = self.widths;
         let x = Rows::Normed(self.normed(&layer.attention_norm));
         self.project(member, x, &layer.qkv, self.products, Output::Store { y: self.qkv, stride: qkv })?;
@@ -100,7 +96,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         Ok(())
     }
 
-    fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<K::Arithmetic>) -> Result<(), Stopped> {
+    fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<W>) -> Result<(), Stopped> {
         let x = Rows::Normed(self.normed(&layer.ffn_norm));
         self.project(member, x, &layer.gate_up, self.products, Output::Gated(self.gated))?;
         self.done(Phase::GateUp, index);
@@ -138,10 +134,10 @@ impl<'a, K: BlockProducts> Step<'a, K> {
     fn project(
         &self,
         member: &Member<'_>,
-        x: Rows<'a, K::Arithmetic>,
-        weights: &[Projection<K::Arithmetic>],
+        x: Rows<'a, W>,
+        weights: &[Projection<W>],
         products: CodeProducts,
-        y: Output<'a, K::Arithmetic>,
+        y: Output<'a, W>,
     ) -> Result<(), Stopped> {
         let gemm = Gemm { x, weights, products, y };
         let cut = gemm.cut(self.isa, self.shard_members);
@@ -150,16 +146,17 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         packed.clear();
         if self.shards.count > 1 {
             let items = |shard| gemm.items(&cut, shard, 0);
-            return member.each_of_shards(items, |shard, item| self.isa.run(gemm.item(&cut, shard, (0, item), packed)));
+            return member
+                .each_of_shards(items, |shard, item| self.isa.run(gemm.kernel(&cut, shard, (0, item), packed)));
         }
         let items = |queue| gemm.items(&cut, 0, queue);
         member.each_of_queues(cut.queues, items, |queue, item| {
-            self.isa.run(gemm.item(&cut, 0, (queue, item), packed));
+            self.isa.run(gemm.kernel(&cut, 0, (queue, item), packed));
         })
     }
 
     /// Norms the heads of q and k in place, for models that have such norms.
-    fn norm_heads(&self, member: &Member<'_>, layer: &Layer<K::Arithmetic>) -> Result<(), Stopped> {
+    fn norm_heads(&self, member: &Member<'_>, layer: &Layer<W>) -> Result<(), Stopped> {
         let Some(norms) = &layer.head_norms else { return Ok(()) };
         let Shards { heads, kv_heads, head_dim, .. } = self.shards;
         let blocks = RowBlocks::new(self.batch.rows.len(), self.shard_members);
@@ -215,7 +212,6 @@ impl<'a, K: BlockProducts> Step<'a, K> {
             qkv: self.qkv,
             qkv_stride: self.widths.qkv,
             qkv_first: shard * self.widths.shard_qkv,
-            out: self.attended,
             partials: self.partials,
         };
         // SAFETY: this member's own.
@@ -226,7 +222,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
         let until_next = self.shard_members.div_ceil(queues.len()).max(2).min(self.shard_members);
         let mut attend = |shard: usize, item: usize| {
             let (attention, next) = (attention(shard), item + until_next);
-            let now = attention.item(self.batch, &items[item / kv_heads], item % kv_heads, scratch);
+            let now = attention.item(self.batch, &items[item / kv_heads], item % kv_heads, scratch, self.attended);
             self.isa.run(match items.get(next / kv_heads) {
                 Some(rows) => now.before(&attention, self.batch, rows, next % kv_heads),
                 None => now,
@@ -245,7 +241,7 @@ impl<'a, K: BlockProducts> Step<'a, K> {
             |_| folds.len() * kv_heads,
             |shard, item| {
                 let rows = &folds[item / kv_heads];
-                self.isa.run(attention(shard).fold(self.batch, rows, item % kv_heads, scratch));
+                self.isa.run(attention(shard).fold(self.batch, rows, item % kv_heads, scratch, self.attended));
             },
         )
     }

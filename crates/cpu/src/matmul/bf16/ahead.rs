@@ -1,6 +1,6 @@
 //! What comes next is asked for while blocks are multiplied.
 
-use super::asking::Pages;
+use crate::simd::prefetch::Pages;
 
 /// Weights that the next pass meets, or is expanded from, in one run of memory or two.
 pub(super) struct Ahead {
@@ -74,7 +74,7 @@ impl Ahead {
         let (mut lines, mut done) = (Vec::new(), 0);
         while self.left > 0 && done < blocks {
             let some = self.blocks().min(at_a_time).min(blocks - done);
-            let mut asking = super::asking::Asking { far: self.pages, near: std::ptr::null() };
+            let mut asking = crate::simd::prefetch::Prefetch { far: self.pages, near: std::ptr::null() };
             for _ in 0..some {
                 lines.extend(asking.lines());
                 asking.step();

@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
+use super::sizes::{PRODUCT_PANELS, STREAM_BLOCKS};
+use super::tile_rows::TileRows;
 use super::vectors::{BlockProduct, WIDE_PANELS, Widened};
-use super::{PRODUCT_PANELS, STREAM_BLOCKS};
 use crate::matmul::gemm::GemmItem;
 use crate::simd::vector::{LANES, Lanes};
 use crate::weights::Matrix;
+use crate::weights::layout::{BLOCK_PAIRS, TILE, pair_stride, tile_stride};
 use crate::weights::tile_reader::TileReader;
 
 const SUMS_STRIDE: usize = WIDE_PANELS * LANES;
-const PAIRS: usize = BLOCK_DEPTH / 2;
 
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
 #[inline(always)]
@@ -29,7 +29,7 @@ pub(super) fn in_blocks<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             let product = BlockProduct {
                 rows,
                 panels: panels.len(),
-                pairs: PAIRS,
+                pairs: BLOCK_PAIRS,
                 // SAFETY: inside the rows.
                 a: unsafe { left.add(block * TILE) },
                 a_tile_stride: tile_stride(blocks),
@@ -69,13 +69,13 @@ impl<'a> Source<'a> {
     /// The next block.
     #[inline(always)]
     fn widen<L: Lanes>(&mut self, block: usize, widened: &mut Widened, packed: &mut TileRows) {
-        let pair_stride = Matrix::<bf16>::PAIR_STRIDE;
+        let pair_stride = pair_stride(LANES);
         match self {
             Self::Plain { matrix, panels } => {
                 for (place, panel) in panels.clone().enumerate() {
                     let b = matrix.panel(panel).wrapping_add(block * TILE);
                     // SAFETY: a block of the panel.
-                    unsafe { widened.put_columns::<L>(place, b, pair_stride, PAIRS) };
+                    unsafe { widened.put_columns::<L>(place, b, pair_stride, BLOCK_PAIRS) };
                 }
             }
             Self::Expanded(readers) => {
@@ -88,7 +88,7 @@ impl<'a> Source<'a> {
                         reader.next::<L>(1, tiles, stride);
                         for panel in 0..reader.panels() {
                             let tile = tiles.add(panel * stride);
-                            widened.put_columns::<L>(pair * PRODUCT_PANELS + panel, tile, pair_stride, PAIRS);
+                            widened.put_columns::<L>(pair * PRODUCT_PANELS + panel, tile, pair_stride, BLOCK_PAIRS);
                         }
                     }
                 }

@@ -5,10 +5,10 @@ use std::ops::Range;
 use half::bf16;
 
 use super::passes::Pass;
-use super::tile_rows::TILE;
 use super::turns::Turns;
 use crate::simd::vector::Lanes;
 use crate::weights::Matrix;
+use crate::weights::layout::TILE;
 use crate::weights::tile_reader::TileReader;
 
 /// What the next pass will multiply with.

@@ -2,13 +2,14 @@
 
 use half::bf16;
 
-use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
-use super::tile_rows::{BLOCK_DEPTH, TILE, TileRows, tile_stride};
-use super::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
+use super::product::{PairsProduct, WEIGHTS_AHEAD};
+use super::sizes::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
+use super::tile_rows::TileRows;
 use crate::matmul::gemm::GemmItem;
+use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{LANES, Lanes};
-use crate::weights::Matrix;
 use crate::weights::bf12::Compact;
+use crate::weights::layout::{BLOCK_PAIRS, TILE, pair_stride, tile_stride};
 
 /// All sums of an item whose rows meet tiles that are expanded in registers. `x` has these rows, widened.
 #[inline(always)]
@@ -44,14 +45,14 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
         let product = PairsProduct {
             rows: item.rows.len(),
             panels: panels.len(),
-            pairs: blocks * BLOCK_DEPTH / 2,
+            pairs: blocks * BLOCK_PAIRS,
             a: left,
             a_tile_stride: tile_stride(blocks),
             b: room,
-            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+            b_pair_stride: pair_stride(LANES),
             b_panel_stride: STREAM_BLOCKS * TILE,
             b_ahead: WEIGHTS_AHEAD,
-            passing: Passing::Neither,
+            streamed: Streamed::Neither,
             c: sums.as_mut_ptr(),
             c_stride: PRODUCT_PANELS * LANES,
             resume: false,

@@ -5,13 +5,15 @@ use half::bf16;
 use super::ahead::Ahead;
 use super::expanding::Expanding;
 use super::meanwhile::Meanwhile;
-use super::passes::{Pass, PassBlocks, Passes, SumsAt};
-use super::product::{PairsProduct, Passing, WEIGHTS_AHEAD};
-use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS, TileRows, tile_stride};
-use super::{LONG_PASSES, NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
+use super::passes::{LONG_PASSES, Pass, PassBlocks, Passes, SumsAt};
+use super::product::{PairsProduct, WEIGHTS_AHEAD};
+use super::sizes::{NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
+use super::tile_rows::TileRows;
 use crate::matmul::gemm::GemmItem;
+use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{LANES, Lanes};
 use crate::weights::Matrix;
+use crate::weights::layout::{BLOCK_DEPTH, BLOCK_PAIRS, TILE, TILE_ROWS, pair_stride, tile_stride};
 
 /// All sums of an item, handed to its `finish`. `left` has the item's rows in tile order.
 #[inline(always)]
@@ -19,11 +21,11 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let matrix = &item.weights.matrix;
     let blocks = matrix.blocks();
     let products = item.rows.len().div_ceil(PRODUCT_ROWS);
-    let (passing, of) = match products {
-        NEAR_PRODUCTS.. => (Passing::Left, PassBlocks::near(blocks)),
-        _ => (Passing::Neither, LONG_PASSES),
+    let (streamed, of) = match products {
+        NEAR_PRODUCTS.. => (Streamed::Left, PassBlocks::near(blocks)),
+        _ => (Streamed::Neither, LONG_PASSES),
     };
-    let rows = PassingRows { item, left, blocks, products, passing };
+    let rows = PassingRows { item, left, blocks, products, streamed };
     let is_own = |pass: &Pass| pass.panels.start < item.panels.end;
     // Behind the last one comes the next item's first.
     let next_items = Passes::new(item.panels.end..matrix.panels(), blocks, of);
@@ -98,7 +100,7 @@ struct PassingRows<'a> {
     /// Of k.
     blocks: usize,
     products: usize,
-    passing: Passing,
+    streamed: Streamed,
 }
 
 impl PassingRows<'_> {
@@ -170,15 +172,15 @@ impl PassingRows<'_> {
         let of_blocks = PairsProduct {
             rows: (self.item.rows.len() - first_row).min(PRODUCT_ROWS),
             panels: pass.panels.len(),
-            pairs: pass.blocks.len() * BLOCK_DEPTH / 2,
+            pairs: pass.blocks.len() * BLOCK_PAIRS,
             // SAFETY: `left` has all blocks of whole tiles of rows.
             a: unsafe { self.left.add(first_row / TILE_ROWS * tile_stride + pass.blocks.start * TILE) },
             a_tile_stride: tile_stride,
             b: right.b,
-            b_pair_stride: Matrix::<bf16>::PAIR_STRIDE,
+            b_pair_stride: pair_stride(LANES),
             b_panel_stride: right.panel_stride,
             b_ahead: WEIGHTS_AHEAD,
-            passing: self.passing,
+            streamed: self.streamed,
             c,
             c_stride: PRODUCT_PANELS * LANES,
             resume: pass.blocks.start > 0,

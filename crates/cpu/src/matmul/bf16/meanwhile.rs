@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::PRODUCT_SUMS;
 use super::ahead::Ahead;
-use super::asking::Asking;
 use super::expanding::Expanding;
+use super::sizes::PRODUCT_SUMS;
 use super::sums::Sums;
 use super::turns::Turns;
 use crate::matmul::gemm::GemmItem;
 use crate::simd::math::TOGETHER;
+use crate::simd::prefetch::Prefetch;
 use crate::simd::vector::{LANES, Lanes};
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
@@ -87,13 +87,13 @@ impl Meanwhile<'_> {
 
     /// On their way.
     #[inline(always)]
-    pub(super) fn asking(&self) -> Asking {
-        Asking { far: self.ahead.pages, near: self.resumed_next.at }
+    pub(super) fn asking(&self) -> Prefetch {
+        Prefetch { far: self.ahead.pages, near: self.resumed_next.at }
     }
 
     /// After so many, which have asked until there.
     #[inline(always)]
-    pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, asked: Asking) {
+    pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, asked: Prefetch) {
         self.ahead.go_on(blocks, asked.far);
         self.resumed_next.go_on(blocks, asked.near);
         for _ in 0..self.finishing.go_on(blocks) {
@@ -117,7 +117,7 @@ struct NextSums {
 
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl NextSums {
-    const BLOCKS: usize = PRODUCT_SUMS / LANES / Asking::NEAR_LINES;
+    const BLOCKS: usize = PRODUCT_SUMS / LANES / Prefetch::NEAR_LINES;
 
     #[inline(always)]
     fn blocks(&self) -> usize {

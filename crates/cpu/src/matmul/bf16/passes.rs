@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{NEAR_BLOCKS, ONE_PASS_BLOCKS, PRODUCT_PANELS, SLICED_PANELS, WHOLE_BLOCKS};
+use super::sizes::{NEAR_BLOCKS, ONE_PASS_BLOCKS, PRODUCT_PANELS, SLICED_PANELS};
+use crate::weights::layout::WHOLE_BLOCKS;
 
 /// What one pass over an item's rows multiplies them with.
 #[derive(Clone)]
@@ -31,6 +32,9 @@ pub(super) struct PassBlocks {
     /// For two panels.
     pub(super) pass: usize,
 }
+
+/// Of few rows: their slices are as deep as products that are not cut.
+pub(super) const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
 
 impl PassBlocks {
     /// Of many rows: nearly all that they pass by stays in the first-level cache. The sums of a group of panels wait in the
@@ -111,7 +115,6 @@ impl Iterator for Passes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::bf16::LONG_PASSES;
 
     #[test]
     fn near_passes_are_even_and_few() {

@@ -8,15 +8,18 @@
 use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
-use super::NEAR_BLOCKS;
-#[cfg(target_arch = "x86_64")]
 use super::meanwhile::Meanwhile;
+#[cfg(target_arch = "x86_64")]
+use super::sizes::NEAR_BLOCKS;
+use super::sizes::{FEW_ROWS, STREAM_BLOCKS};
 use super::vectors::{BlockProduct, Widened};
-use super::{BLOCK_DEPTH, STREAM_BLOCKS, TILE, TILE_ROWS};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::{self, Operands};
+use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{Kernel, LANES, Lanes};
-use crate::weights::Matrix;
+#[cfg(target_arch = "x86_64")]
+use crate::weights::layout::TILE_ROWS;
+use crate::weights::layout::{BLOCK_PAIRS, TILE, pair_stride};
 use crate::weights::tile_reader::TileReader;
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
@@ -36,27 +39,14 @@ pub(crate) struct PairsProduct {
     pub(crate) b_panel_stride: usize,
     /// With [few rows](FEW_ROWS), without tiles: what is asked for while B is multiplied lies so far behind each of its lines.
     pub(crate) b_ahead: isize,
-    pub(crate) passing: Passing,
+    pub(crate) streamed: Streamed,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
     pub(crate) resume: bool,
 }
 
-/// What is read once while other operands are used again and again: it should not drive those out of the first-level cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passing {
-    Neither,
-    Left,
-    Right,
-    Both,
-}
-
-const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
-
-/// Without tiles so many rows are multiplied with B as it is read: they wait for memory.
-pub(crate) const FEW_ROWS: usize = 3;
 /// How far ahead of its use a panel of weights is asked for.
-pub(super) const WEIGHTS_AHEAD: isize = 24 * Matrix::<bf16>::PAIR_STRIDE as isize;
+pub(super) const WEIGHTS_AHEAD: isize = 24 * pair_stride(LANES) as isize;
 
 /// Pointers in a product are good for the shapes it states: whoever makes one says why.
 impl Kernel for PairsProduct {
@@ -271,9 +261,9 @@ impl PairsProduct {
             right: unsafe { self.b.add(block * BLOCK_PAIRS * self.b_pair_stride) },
             right_pair_bytes: self.b_pair_stride * size_of::<bf16>(),
             right_panel_bytes: self.b_panel_stride * size_of::<bf16>(),
-            passing: match self.passing {
+            streamed: match self.streamed {
                 // What is too much for the first-level cache passes by, too.
-                Passing::Left if block >= NEAR_BLOCKS => Passing::Both,
+                Streamed::Left if block >= NEAR_BLOCKS => Streamed::Both,
                 passing => passing,
             },
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::PRODUCT_PANELS;
+use super::sizes::PRODUCT_PANELS;
 use crate::matmul::gemm::{GemmItem, Places};
 use crate::simd::math::TOGETHER;
 use crate::simd::vector::{LANES, Lanes};

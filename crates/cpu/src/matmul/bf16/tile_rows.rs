@@ -1,5 +1,4 @@
-//! Left-hand rows in tile order: `[rows / 16][k / 32][16][32]`, so that 16 rows × 32 k are one tile of 1 KiB. Behind the last
-//! tile of 16 rows there may be [room](blocks_apart) that nobody uses.
+//! A member's buffers for matmuls of bf16: left-hand rows in [tile order](crate::weights::layout), sums, and expanded weights.
 
 #![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
 
@@ -7,50 +6,17 @@ use std::ops::Range;
 
 use half::bf16;
 
+use super::sizes::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS};
 use super::widened_rows::WidenedRows;
-use super::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS, WHOLE_BLOCKS};
-use crate::matmul::arithmetic::{Arithmetic, Packed};
+use crate::matmul::arithmetic::Arithmetic;
+use crate::matmul::multiply::Packed;
 use crate::matmul::quant::QuantBuffers;
 use crate::matmul::rows::Normed;
 use crate::memory::region::{Buffer, Floats};
 use crate::simd::math::TOGETHER;
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::layout::{BLOCK_DEPTH, TILE, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
 use baton_backend::BackendError;
-
-pub(crate) const TILE_ROWS: usize = 16;
-/// k of one tile.
-pub(crate) const BLOCK_DEPTH: usize = 32;
-/// Elements.
-pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
-
-/// Blocks from 16 rows of so many to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
-/// multiple of 128 KiB apart, the slices of all of them would share the same sets of a second-level cache and drive each other
-/// out. So it is 9 KiB beyond a multiple of 16 KiB:
-///
-/// ```text
-///   sets       0 .................. 128 KiB
-///   rows  0    |-- slice --|                      32 or 64 KiB each
-///        16       |-- slice --|
-///        32          |-- slice --|                … 16 times: about as many in every set
-/// ```
-#[inline(always)]
-pub(crate) fn blocks_apart(blocks: usize) -> usize {
-    const STEP: usize = 16;
-    const BEYOND: usize = 9;
-    if blocks <= WHOLE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
-}
-
-/// Elements from 16 rows of so many blocks to the next 16.
-#[inline(always)]
-pub(crate) fn tile_stride(blocks: usize) -> usize {
-    blocks_apart(blocks) * TILE
-}
-
-/// Where (row, k) lies in rows that are so many blocks apart.
-#[inline(always)]
-pub(crate) fn tile_index(row: usize, k: usize, blocks_apart: usize) -> usize {
-    (row / TILE_ROWS * blocks_apart + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH
-}
 
 /// Buffers of one member.
 pub(crate) struct TileRows {
@@ -175,8 +141,7 @@ impl TileRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::bf16::LONG_PASSES;
-    use crate::matmul::bf16::passes::PassBlocks;
+    use crate::matmul::bf16::passes::{LONG_PASSES, PassBlocks};
 
     #[test]
     fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {

@@ -17,10 +17,9 @@ use std::mem::MaybeUninit;
 
 use half::bf16;
 
-use super::{BLOCK_DEPTH, TILE_ROWS};
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::layout::{BLOCK_DEPTH, BLOCK_PAIRS, TILE_ROWS};
 
-const BLOCK_PAIRS: usize = BLOCK_DEPTH / 2;
 /// From the columns of one k to those of the next.
 const K_STRIDE: usize = WIDE_PANELS * LANES;
 /// Panels that share what is widened of the rows: 8 KiB, a quarter of a first-level cache, or half of one that two threads share.

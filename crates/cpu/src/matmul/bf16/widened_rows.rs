@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::tile_rows::{BLOCK_DEPTH, TILE, TILE_ROWS};
 use crate::matmul::kept_rows::KeptRows;
 use crate::matmul::quant::MOST_FROM_CODES;
 use crate::memory::region::Floats;
 use crate::simd::vector::Lanes;
 use crate::weights::bf12::MOST_FROM_TILES;
+use crate::weights::layout::{BLOCK_DEPTH, BLOCK_PAIRS, TILE, TILE_ROWS};
 use baton_backend::BackendError;
 
 /// `[block][row][even k, then odd k]`: multiply-adds take broadcasts from memory, as the unit that would make them in registers
@@ -20,7 +20,6 @@ pub(crate) struct WidenedRows {
 }
 
 const MOST_ROWS: usize = if MOST_FROM_CODES > MOST_FROM_TILES { MOST_FROM_CODES } else { MOST_FROM_TILES };
-const PAIRS: usize = BLOCK_DEPTH / 2;
 
 impl WidenedRows {
     pub(super) fn new(max_depth: usize) -> Result<Self, BackendError> {
@@ -58,7 +57,7 @@ pub(crate) unsafe fn widen<L: Lanes>(left: *const bf16, rows: usize, widened: &m
         unsafe {
             let from = left.add(i / rows * TILE + i % rows * BLOCK_DEPTH).cast();
             L::load_bf16_even(from).store(wide.as_mut_ptr());
-            L::load_bf16_odd(from).store(wide.as_mut_ptr().add(PAIRS));
+            L::load_bf16_odd(from).store(wide.as_mut_ptr().add(BLOCK_PAIRS));
         }
     }
 }

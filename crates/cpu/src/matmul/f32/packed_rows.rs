@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::product::MAX_TILE_ROWS;
-use crate::matmul::arithmetic::Packed;
+use crate::matmul::multiply::Packed;
 use crate::matmul::rows::Rows;
 use crate::simd::vector::{Lanes, padded};
 use baton_backend::BackendError;

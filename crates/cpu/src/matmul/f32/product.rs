@@ -174,7 +174,8 @@ unsafe fn accumulate<L: Lanes, const ROW: usize, const R: usize, const P: usize>
 mod tests {
     use super::*;
     use crate::simd::isa::Isa;
-    use crate::weights::element::{Element, pair_stride};
+    use crate::weights::element::Element;
+    use crate::weights::layout::pair_stride;
 
     fn value(i: usize) -> f32 {
         ((i * 2_654_435_761) % 1009) as f32 / 504.0 - 1.0

@@ -16,7 +16,7 @@ const PAIR: usize = 2;
 
 impl<E: Arithmetic> GemmItem<'_, E> {
     /// That all places are inside of the output.
-    pub(super) fn check(&self) {
+    pub(in crate::matmul) fn check(&self) {
         let (first, width, rows) = (self.weights.first_column, self.weights.matrix.width(), self.gemm.x.len());
         match &self.gemm.y {
             Output::Store { y, stride } | Output::AddTo { y, stride } => {
@@ -31,7 +31,7 @@ impl<E: Arithmetic> GemmItem<'_, E> {
 
     /// Whether sums are stored without reading their lines first: later phases read them, when no cache has them any more.
     #[inline(always)]
-    pub(super) fn stores_past_caches<L: Lanes>(&self) -> bool {
+    pub(in crate::matmul) fn stores_past_caches<L: Lanes>(&self) -> bool {
         let Output::Store { y, .. } = &self.gemm.y else { return false };
         let bytes = self.rows.len() * self.weights.matrix.width() * size_of::<f32>();
         let is_far = self.rows.len() >= LEAST_OWN_ROWS && bytes >= FAR_BYTES;

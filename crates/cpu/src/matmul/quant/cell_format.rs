@@ -9,9 +9,10 @@
 use baton_model::Dtype;
 
 use super::codes::{code_bytes, put};
-use super::format::{Format, GROUP};
+use super::format::Format;
 use super::group::Group;
 use super::superblock::{SUPER_BLOCKS, SUPER_DEPTH, Superblock, Superblocks};
+use crate::weights::layout::GROUP;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CellFormat {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::cell_format::CellFormat;
 use super::floats::CellReader;
-use super::format::GROUP;
 use crate::memory::region::Region;
 use crate::simd::vector::LANES;
 use crate::weights::Columns;
 use crate::weights::chunks::Chunks;
+use crate::weights::layout::GROUP;
 use baton_backend::BackendError;
 
 pub(crate) struct Cells {

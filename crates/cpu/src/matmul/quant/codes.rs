@@ -14,8 +14,8 @@
 //!
 //! All are unsigned; lines of low bits come first.
 
-use super::format::GROUP;
 use crate::simd::vector::LANES;
+use crate::weights::layout::GROUP;
 
 /// k that one product of bytes adds up.
 pub(super) const QUAD: usize = 4;

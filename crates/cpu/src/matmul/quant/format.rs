@@ -7,9 +7,6 @@ use super::codes::code_bytes;
 use super::group::Group;
 use crate::simd::vector::{LANES, Lanes};
 
-/// Weights of one column that share a scale: as many as an AMX tile takes at once.
-pub(crate) const GROUP: usize = 32;
-
 /// How the cells of a panel are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {

@@ -3,7 +3,7 @@
 use baton_model::Dtype;
 use half::f16;
 
-use super::format::GROUP;
+use crate::weights::layout::GROUP;
 
 /// Weights are `scale · (code - zero) + minimum`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -39,7 +39,8 @@ use std::ops::Range;
 
 use half::bf16;
 
-use self::block::Block;
+pub(super) use self::block::{Expanded, expanded};
+use self::block::{PREFETCH_BYTES, SLICE_BLOCKS};
 use self::product::IntegerProduct;
 pub(super) use self::rows::{STRIP_ROWS, WholeRows};
 use super::buffers::{PANELS, QuantBuffers};
@@ -47,19 +48,6 @@ use super::cells::Cells;
 use crate::matmul::gemm::GemmItem;
 use crate::matmul::rows::Rows;
 use crate::simd::vector::{LANES, Lanes};
-
-/// So far ahead cells are asked for.
-const PREFETCH_BYTES: usize = 4 << 10;
-/// Blocks that are expanded at a time, at most: 18 KiB, which strips of rows pass by.
-const SLICE_BLOCKS: usize = 24;
-
-/// Cells as products read them.
-pub(super) type Expanded = Box<[Block]>;
-
-/// Room for the cells that are expanded at a time.
-pub(super) fn expanded() -> Expanded {
-    std::iter::repeat_n(Block::ZERO, SLICE_BLOCKS).collect()
-}
 
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]

@@ -12,8 +12,8 @@ mod file;
 use baton_model::Dtype;
 
 pub(super) use self::file::Superblock;
-use super::format::GROUP;
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::layout::GROUP;
 
 /// k of a superblock.
 pub(super) const SUPER_DEPTH: usize = 256;

@@ -3,13 +3,10 @@
 use baton_core::PAGE_TOKENS;
 use baton_fabric::{Half, PageOrder};
 
-use crate::matmul::arithmetic::Arithmetic;
 use crate::simd::vector::{Lanes, padded};
 use crate::weights::element::Element;
 
 pub(crate) trait KvElement: Copy + Send + Sync + 'static {
-    /// The arithmetic of matmuls, and with it the element type of weights.
-    type Arithmetic: Arithmetic;
     /// This element type's part of the `numerics_id`; empty where KV is stored as weights are.
     const NUMERICS: &'static str;
     const PAGE_ORDER: PageOrder;
@@ -37,8 +34,7 @@ pub(crate) trait KvElement: Copy + Send + Sync + 'static {
 
 /// KV stored as weights are: K is the right-hand side of scores (k = dimension, columns = tokens), V that of values
 /// (k = token, columns = dimensions).
-impl<E: Arithmetic> KvElement for E {
-    type Arithmetic = E;
+impl<E: Element> KvElement for E {
     const NUMERICS: &'static str = "";
     const PAGE_ORDER: PageOrder = <E as Element>::PAGE_ORDER;
     const SCALES_KEYS: bool = false;

@@ -20,7 +20,6 @@ use crate::simd::vector::{LANES, Lanes, load_some, padded};
 const LARGEST: f32 = 127.0;
 
 impl KvElement for i8 {
-    type Arithmetic = bf16;
     const NUMERICS: &'static str = "-kv-int8-v1";
     const PAGE_ORDER: PageOrder = PageOrder::InterleavedInt8;
     const SCALES_KEYS: bool = true;

@@ -6,7 +6,7 @@ use half::bf16;
 
 #[cfg(test)]
 use super::emulated;
-use crate::matmul::bf16::{Asking, Pages, Passing};
+use crate::simd::prefetch::{Pages, Prefetch, Streamed};
 
 /// Bytes of one row of a tile.
 pub(super) const ROW_BYTES: usize = 64;
@@ -35,7 +35,7 @@ pub(crate) struct Operands {
     /// From 16 columns to the next 16.
     pub(crate) right_panel_bytes: usize,
     /// Matters to 2 × 2 tiles only.
-    pub(crate) passing: Passing,
+    pub(crate) streamed: Streamed,
 }
 
 macro_rules! tile {
@@ -130,11 +130,11 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
     // SAFETY: the caller's promise.
     unsafe {
         match (ROWS, COLUMNS) {
-            (2, 2) => match operands.passing {
-                Passing::Neither => two_by_two!(operands, "tileloadd", "tileloadd"),
-                Passing::Left => two_by_two!(operands, "tileloaddt1", "tileloadd"),
-                Passing::Right => two_by_two!(operands, "tileloadd", "tileloaddt1"),
-                Passing::Both => two_by_two!(operands, "tileloaddt1", "tileloaddt1"),
+            (2, 2) => match operands.streamed {
+                Streamed::Neither => two_by_two!(operands, "tileloadd", "tileloadd"),
+                Streamed::Left => two_by_two!(operands, "tileloaddt1", "tileloadd"),
+                Streamed::Right => two_by_two!(operands, "tileloadd", "tileloaddt1"),
+                Streamed::Both => two_by_two!(operands, "tileloaddt1", "tileloaddt1"),
             },
             (1, 2) => asm!(
                 "tileloadd tmm4, [{a} + {row}]",
@@ -188,8 +188,8 @@ macro_rules! many_two_by_two {
         $operands:expr, $blocks:expr, $asking:expr,
         $load_left:literal, $load_right:literal, [$($far:ident)?], [$($near:ident)?]
     ) => {{
-        let (operands, asking): (&Operands, &mut Asking) = ($operands, $asking);
-        let Asking { far: Pages { mut first, mut rest, mut blocks }, mut near } = *asking;
+        let (operands, asking): (&Operands, &mut Prefetch) = ($operands, $asking);
+        let Prefetch { far: Pages { mut first, mut rest, mut blocks }, mut near } = *asking;
         asm!(
             "2:",
             concat!($load_left, " tmm4, [{a} + {row}]"),
@@ -233,14 +233,14 @@ macro_rules! many_two_by_two {
             rest = inout(reg) rest,
             page = inout(reg) blocks,
             near = inout(reg) near,
-            near_bytes = const Asking::NEAR_BYTES,
+            near_bytes = const Prefetch::NEAR_BYTES,
             first_bytes = const Pages::FIRST_BYTES,
             rest_bytes = const Pages::REST_BYTES,
             to_next_page = const Pages::BYTES - Pages::BLOCKS * Pages::FIRST_BYTES,
             page_blocks = const Pages::BLOCKS,
             options(nostack),
         );
-        *asking = Asking { far: Pages { first, rest, blocks }, near };
+        *asking = Prefetch { far: Pages { first, rest, blocks }, near };
     }};
 }
 
@@ -249,7 +249,7 @@ macro_rules! many_two_by_two {
 /// # Safety
 /// As of [`add`]; there is at least one block, and pairs of k are [`ROW_BYTES`] apart on the right.
 #[inline(always)]
-pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, asking: &mut Asking) {
+pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, asking: &mut Prefetch) {
     debug_assert!(blocks > 0 && operands.right_pair_bytes == ROW_BYTES);
     or_emulated!({
         for block in 0..blocks {
@@ -261,11 +261,11 @@ pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, asking: &mut A
     });
     // SAFETY: the caller's promise.
     unsafe {
-        match operands.passing {
+        match operands.streamed {
             // It is a hint, and nobody has such operands.
-            Passing::Neither | Passing::Right => many_two_by_two!(operands, blocks, asking, "tileloadd", "tileloadd"),
-            Passing::Left => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloadd"),
-            Passing::Both => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloaddt1"),
+            Streamed::Neither | Streamed::Right => many_two_by_two!(operands, blocks, asking, "tileloadd", "tileloadd"),
+            Streamed::Left => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloadd"),
+            Streamed::Both => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloaddt1"),
         }
     }
 }
@@ -294,7 +294,7 @@ mod tests {
                     if far { std::ptr::without_provenance(page * Pages::BYTES) } else { std::ptr::null() }
                 };
                 let near = if near { operand.cast() } else { std::ptr::null() };
-                let mut asking = Asking { far: Pages { first: page(9), rest: page(7), blocks: 3 }, near };
+                let mut asking = Prefetch { far: Pages { first: page(9), rest: page(7), blocks: 3 }, near };
                 let mut expected = asking;
                 let operands = Operands {
                     left: operand,
@@ -302,7 +302,7 @@ mod tests {
                     right: operand,
                     right_pair_bytes: ROW_BYTES,
                     right_panel_bytes: 20 * TILE_ROWS * ROW_BYTES,
-                    passing: Passing::Left,
+                    streamed: Streamed::Left,
                 };
                 add_many(&operands, blocks, &mut asking);
                 (0..blocks).for_each(|_| expected.step());

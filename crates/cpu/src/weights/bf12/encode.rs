@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::expand::{RUN, place};
 use super::{LOW_BYTES, TILE_BYTES};
-use crate::matmul::bf16::TILE;
+use crate::weights::layout::TILE;
 
 /// By code, whose highest bit is the sign. The others: 0 is zero's high byte, c is `below` + c.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@
 //! ```
 
 use super::{HighBytes, LOW_BYTES, TILE_BYTES};
-use crate::matmul::bf16::TILE;
 use crate::simd::vector::Lanes;
+use crate::weights::layout::TILE;
 
 /// Where a weight lies in its tile.
 pub(super) struct Place {
@@ -59,7 +59,7 @@ pub(super) mod x86 {
     use std::arch::x86_64::*;
 
     use super::LOW_BYTES;
-    use crate::matmul::bf16::TILE_ROWS;
+    use crate::weights::layout::TILE_ROWS;
 
     /// Rows of a tile whose codes share a line.
     pub(in crate::weights::bf12) const QUAD: usize = 4;

@@ -66,8 +66,8 @@ mod x86 {
     use super::super::expand::x86::{QUAD, expand_64, rows_64};
     use super::super::{LINE, TILE_BYTES};
     use super::Product;
-    use crate::matmul::bf16::{BLOCK_DEPTH, TILE};
     use crate::simd::vector::LANES;
+    use crate::weights::layout::{BLOCK_DEPTH, TILE};
 
     /// So far ahead tiles are asked for: of this panel, and then of the next one, which follows it.
     const AHEAD_BYTES: usize = 8 * TILE_BYTES;
@@ -163,10 +163,11 @@ mod tests {
 
     use super::super::tests::weight;
     use super::*;
-    use crate::matmul::bf16::{BLOCK_DEPTH, TILE, tile_index, widen};
+    use crate::matmul::bf16::widen;
     use crate::simd::isa::Isa;
     use crate::simd::vector::{Kernel, LANES};
     use crate::weights::chunks::Chunks;
+    use crate::weights::layout::{BLOCK_DEPTH, TILE, tile_index};
 
     const BLOCKS: usize = 9;
     const DEPTH: usize = BLOCKS * BLOCK_DEPTH;

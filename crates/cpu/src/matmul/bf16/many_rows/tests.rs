@@ -5,8 +5,9 @@ use std::ops::Range;
 use half::bf16;
 
 use super::*;
-use crate::matmul::arithmetic::{Arithmetic, Packed, Waiting};
+use crate::matmul::arithmetic::{Arithmetic, Waiting};
 use crate::matmul::gemm::{Gemm, Output};
+use crate::matmul::multiply::Packed;
 use crate::matmul::quant::CodeProducts;
 use crate::matmul::rows::Rows;
 use crate::memory::region::{Buffer, Floats};

@@ -1,9 +1,10 @@
 use super::*;
-use crate::matmul::bf16::tile_index;
+
 use crate::simd::isa::Isa;
 use crate::weights::bf12::Compact;
 use crate::weights::chunks::Chunks;
-use crate::weights::element::{Element, pair_stride};
+use crate::weights::element::Element;
+use crate::weights::layout::{BLOCK_DEPTH, tile_index};
 
 /// Wide in its exponents, some of them so small that products vanish.
 fn value(i: usize) -> bf16 {
@@ -47,7 +48,7 @@ fn check(rows: usize, panels: usize, pairs: usize, width: usize) {
             b_pair_stride: pair_stride(width),
             b_panel_stride: bf16::index(0, LANES, width),
             b_ahead: 0,
-            passing: [Passing::Neither, Passing::Left, Passing::Right, Passing::Both][rows % 4],
+            streamed: [Streamed::Neither, Streamed::Left, Streamed::Right, Streamed::Both][rows % 4],
             c: c.as_mut_ptr(),
             c_stride,
             resume,
@@ -113,9 +114,9 @@ fn rows_meet_a_block_of_up_to_four_panels() {
     }
 }
 
-struct Streamed<'a>(PairsProduct, *mut bf16, TileReader<'a>);
+struct ByBlocks<'a>(PairsProduct, *mut bf16, TileReader<'a>);
 
-impl Kernel for Streamed<'_> {
+impl Kernel for ByBlocks<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -147,7 +148,7 @@ fn streamed_or_not_the_sums_are_the_same() {
                 b_pair_stride: pair_stride(LANES),
                 b_panel_stride: blocks * TILE,
                 b_ahead: 0,
-                passing: Passing::Neither,
+                streamed: Streamed::Neither,
                 c: c.as_mut_ptr(),
                 c_stride: 2 * LANES,
                 resume: false,
@@ -156,7 +157,7 @@ fn streamed_or_not_the_sums_are_the_same() {
             let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
             let to = room.as_mut_ptr();
             let by_blocks = PairsProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
-            isa.run(Streamed(by_blocks, to, TileReader::Compact(compact.reader(0..panels, 0))));
+            isa.run(ByBlocks(by_blocks, to, TileReader::Compact(compact.reader(0..panels, 0))));
             for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");
             }

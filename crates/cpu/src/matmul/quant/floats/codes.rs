@@ -1,8 +1,8 @@
 //! Codes as floats: the bits of a code become those of a mantissa, which is the code and a bias that offsets take away again.
 
 use super::super::codes::{Field, QUAD, QUAD_BYTES, fields, place};
-use super::super::format::GROUP;
 use crate::simd::vector::{Bits, Lanes, bits_bias};
+use crate::weights::layout::GROUP;
 
 /// Places of a code in a mantissa. Where it has four bits, or more in two lines, there are several, so that the eight codes of
 /// a word move together, three at a time or two. The lower a place is the larger is its bias, and what is added to take that

@@ -3,10 +3,10 @@
 use half::bf16;
 
 use super::super::cell_format::CellFormat;
-use super::super::format::GROUP;
 use super::codes::biased;
 use super::format::Scaled;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::layout::GROUP;
 
 /// `to` = a block of a panel that begins at `cells`.
 pub(super) struct Expand {

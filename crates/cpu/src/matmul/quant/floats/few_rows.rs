@@ -7,11 +7,11 @@ use half::bf16;
 use super::super::buffers::{PANELS, QuantBuffers};
 use super::super::cell_format::CellFormat;
 use super::super::cells::Cells;
-use super::super::format::GROUP;
 use super::expand::{by_bits, for_each_pair, weights};
 use super::{MOST_FROM_CODES, PREFETCH_BYTES};
 use crate::matmul::gemm::GemmItem;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::layout::GROUP;
 
 const PAIRS: usize = GROUP / 2;
 

@@ -8,8 +8,8 @@ use half::bf16;
 use super::super::cell_format::CellFormat;
 use super::PREFETCH_BYTES;
 use super::expand::Expand;
-use crate::matmul::bf16::TILE;
 use crate::simd::vector::Lanes;
+use crate::weights::layout::TILE;
 
 #[derive(Clone)]
 pub(crate) struct CellReader<'a> {

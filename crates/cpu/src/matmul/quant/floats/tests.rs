@@ -3,14 +3,14 @@ use half::bf16;
 
 use super::super::cell_format::CellFormat;
 use super::super::codes::{code_bytes, put};
-use super::super::format::GROUP;
 use super::codes::{bias, biased};
 use super::expand::Expand;
 use super::few_rows::{OneRow, Product, TwoRows};
-use crate::matmul::bf16::{TILE, tile_index, widen};
+use crate::matmul::bf16::widen;
 use crate::matmul::quant::buffers::PANELS;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::layout::{GROUP, TILE, tile_index};
 
 const DEPTH: usize = 512;
 const BLOCKS: usize = DEPTH / GROUP;

@@ -9,11 +9,11 @@
 use std::arch::x86_64::*;
 
 use super::super::codes::{QUAD, QUAD_BYTES, QUADS};
-use super::super::format::GROUP;
 use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH};
 use crate::simd::vector::LANES;
+use crate::weights::layout::GROUP;
 
 /// Columns 0..8 and 8..16.
 type Halves<T> = [T; 2];

@@ -12,10 +12,11 @@ use std::arch::x86_64::*;
 
 pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
 use super::super::codes::{QUAD, QUADS};
-use super::super::format::{GROUP, Precision};
+use super::super::format::Precision;
 use super::block::{Block, quad_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, STRIP_ROWS};
+use crate::weights::layout::GROUP;
 
 /// All rows of a strip.
 ///

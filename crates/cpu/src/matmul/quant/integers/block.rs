@@ -30,3 +30,16 @@ impl Block {
 pub(super) const fn quad_of(parts: usize, part: usize, i: usize) -> usize {
     if parts == 1 { i } else { i / 2 * 4 + part * 2 + i % 2 }
 }
+
+/// Blocks that are expanded at a time, at most: 18 KiB, which strips of rows stream past.
+pub(super) const SLICE_BLOCKS: usize = 24;
+/// Distance at which cells are prefetched.
+pub(super) const PREFETCH_BYTES: usize = 4 << 10;
+
+/// Blocks that were expanded from cells.
+pub(in crate::matmul::quant) type Expanded = Box<[Block]>;
+
+/// Room for the blocks that are expanded at a time.
+pub(in crate::matmul::quant) fn expanded() -> Expanded {
+    std::iter::repeat_n(Block::ZERO, SLICE_BLOCKS).collect()
+}

@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::super::format::GROUP;
-use crate::matmul::bf16::{TILE_ROWS, blocks_apart, tile_index};
 use crate::matmul::kept_rows::KeptRows;
 use crate::matmul::rows::Normed;
 use crate::memory::region::{Floats, Number, Region};
 use crate::simd::vector::{LANES, Lanes, MAGIC};
+use crate::weights::layout::{GROUP, TILE_ROWS, blocks_apart, tile_index};
 use baton_backend::BackendError;
 
 /// Rows that are multiplied at a time: so many have their sums in registers.

@@ -4,7 +4,6 @@ use baton_model::Dtype;
 use half::bf16;
 
 use super::super::cell_format::CellFormat;
-use super::super::format::GROUP;
 use super::super::group::Group;
 use super::super::superblock::Superblock;
 #[cfg(target_arch = "x86_64")]
@@ -12,9 +11,9 @@ use super::avx512;
 use super::block::Block;
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Values, WholeRows, round};
-use crate::matmul::bf16::tile_index;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::layout::{GROUP, tile_index};
 
 const BLOCKS: usize = 16;
 const MAX_ROWS: usize = 3 * STRIP_ROWS + 1;

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::super::super::cell_format::CellFormat;
 use super::super::super::codes::{QUAD_BYTES, QUADS};
 use super::super::super::format::{CodeWidth, Format};
-use super::super::PREFETCH_BYTES;
+use super::super::block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::from_supercells::rows_from_supercells;
 use super::{Dots, begin, end, sixteen};

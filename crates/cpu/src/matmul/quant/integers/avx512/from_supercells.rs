@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::super::super::codes::QUAD_BYTES;
 use super::super::super::format::Precision;
 use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, Superblocks};
-use super::super::PREFETCH_BYTES;
+use super::super::block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::super::supercell::{FOUR_BITS, TWO_BITS};
 use super::{Dots, begin, end, sixteen};

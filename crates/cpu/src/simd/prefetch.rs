@@ -1,10 +1,19 @@
-//! What blocks of a product ask for on their way: a few cache lines each.
+//! Hints of tile matmuls to the caches: which operands are streamed, and what each block of k prefetches.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 
+/// An operand that is read once while the other is used again and again: it should not drive that one out of the first-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streamed {
+    Neither,
+    Left,
+    Right,
+    Both,
+}
+
 /// Moves on from block to block.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking {
+pub(crate) struct Prefetch {
     /// For the second-level cache.
     pub(crate) far: Pages,
     /// For the first-level cache: [`Self::NEAR_LINES`] with each block. Null if nothing is asked for.
@@ -13,8 +22,8 @@ pub(crate) struct Asking {
 
 const LINE_BYTES: usize = 64;
 
-impl Asking {
-    pub(super) const NEAR_LINES: usize = 4;
+impl Prefetch {
+    pub(crate) const NEAR_LINES: usize = 4;
     pub(crate) const NEAR_BYTES: usize = Self::NEAR_LINES * LINE_BYTES;
 }
 
@@ -56,7 +65,7 @@ impl Pages {
 
 /// What tiles do, for tests.
 #[cfg(test)]
-impl Asking {
+impl Prefetch {
     pub(crate) fn step(&mut self) {
         self.near = self.near.wrapping_byte_add(Self::NEAR_BYTES);
         let Pages { first, rest, blocks } = &mut self.far;
