@@ -5,6 +5,7 @@ pub(crate) mod chunks;
 mod columns;
 pub(crate) mod element;
 mod embedding;
+pub(crate) mod format;
 pub(crate) mod layout;
 mod load;
 mod matrix;

@@ -9,40 +9,48 @@
 //!
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
+#[cfg(target_arch = "x86_64")]
 mod ahead;
 mod blocks;
+#[cfg(target_arch = "x86_64")]
 mod expanding;
 mod few_rows;
+#[cfg(target_arch = "x86_64")]
 mod many_rows;
+#[cfg(target_arch = "x86_64")]
 mod meanwhile;
+#[cfg(target_arch = "x86_64")]
 mod passes;
 mod product;
 mod sizes;
+#[cfg(target_arch = "x86_64")]
+mod streamed;
+#[cfg(target_arch = "x86_64")]
 mod sums;
 mod tile_rows;
+#[cfg(target_arch = "x86_64")]
 mod turns;
 mod vectors;
-mod widened_rows;
 
 use half::bf16;
 
 use self::blocks::in_blocks;
-use self::few_rows::{few_compact_rows, few_rows};
-use self::many_rows::many_rows;
-use self::passes::LONG_PASSES;
-pub(crate) use self::product::{PagedProduct, PairsProduct, distance};
-pub(crate) use self::sizes::FEW_ROWS;
-use self::sizes::{ITEM_ELEMENTS, MAX_ITEM_ROWS, PRODUCT_ROWS};
-pub(crate) use self::tile_rows::TileRows;
 #[cfg(test)]
-pub(crate) use self::widened_rows::widen;
+pub(crate) use self::few_rows::Chains;
+use self::few_rows::few_rows;
+#[cfg(target_arch = "x86_64")]
+use self::many_rows::many_rows;
+pub(crate) use self::product::{PagedProduct, PairsProduct, distance};
+use self::sizes::{ITEM_ELEMENTS, MAX_ITEM_ROWS, PRODUCT_ROWS};
+#[cfg(target_arch = "x86_64")]
+use self::streamed::streamed;
+pub(crate) use self::tile_rows::TileRows;
 use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::gemm::GemmItem;
 use crate::matmul::multiply::Multiply;
 use crate::matmul::quant::{self, CodeProducts};
 use crate::matmul::rows::Rows;
 use crate::simd::vector::{Lanes, to_bf16};
-use crate::weights::bf12;
 use crate::weights::layout::{BLOCK_DEPTH, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
 
 impl Arithmetic for bf16 {
@@ -75,7 +83,7 @@ impl Arithmetic for bf16 {
     }
 
     fn item_rows(depth: usize) -> usize {
-        let depth = depth.clamp(1, LONG_PASSES.slice * BLOCK_DEPTH);
+        let depth = depth.clamp(1, WHOLE_BLOCKS * BLOCK_DEPTH);
         (ITEM_ELEMENTS / depth / PRODUCT_ROWS * PRODUCT_ROWS).clamp(PRODUCT_ROWS, MAX_ITEM_ROWS)
     }
 
@@ -90,7 +98,7 @@ impl Multiply for bf16 {
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
         let (matrix, rows) = (&item.weights.matrix, item.rows.len());
-        if let Some(cells) = matrix.cells()
+        if let Some(cells) = matrix.quantized()
             && item.gemm.products == CodeProducts::Integers
         {
             return quant::integers::<L>(item, cells, &mut packed.quant);
@@ -100,22 +108,13 @@ impl Multiply for bf16 {
             // SAFETY: written in an earlier phase; items begin at whole tiles.
             Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
         };
-        match matrix.cells() {
-            Some(cells) if rows <= quant::MOST_FROM_CODES => {
-                // SAFETY: `left` has all blocks.
-                let x = unsafe { packed.widened.of::<L>(&item.rows, matrix.blocks(), left) };
-                quant::few_rows::<L>(item, cells, x, &mut packed.quant);
-            }
-            _ if let Some(compact) = matrix.compact()
-                && bf12::is_read_in_registers::<L>(rows) =>
-            {
-                // SAFETY: `left` has all blocks.
-                let x = unsafe { packed.widened.of::<L>(&item.rows, matrix.blocks(), left) };
-                few_compact_rows::<L>(item, compact, x, packed);
-            }
-            _ if !L::TILES && rows > FEW_ROWS => in_blocks::<L>(item, left, packed),
-            _ if !matrix.is_plain() && rows <= PRODUCT_ROWS => few_rows::<L>(item, left, packed),
-            _ => many_rows::<L>(item, left, packed),
+        match rows {
+            _ if rows <= matrix.most_rows_as_read::<L>() => few_rows::<L>(item, left, packed),
+            #[cfg(target_arch = "x86_64")]
+            ..=PRODUCT_ROWS if L::TILES && !matrix.is_plain() => streamed::<L>(item, left, packed),
+            #[cfg(target_arch = "x86_64")]
+            _ if L::TILES => many_rows::<L>(item, left, packed),
+            _ => in_blocks::<L>(item, left, packed),
         }
     }
 }

@@ -72,7 +72,7 @@ impl OwnRows {
 ///                    | 0 | 1 | 2 |      queue 0: a member's own rows pass through all phases in its caches
 ///                    | 0 | 1 | 2 |      queue 1
 ///
-///   few              | 0 | 1 || 0 | 1 |  queues 0 and 1: what a member asks for beyond its item is its next one
+///   few              | 0 | 1 || 0 | 1 |  queues 0 and 1: what a member prefetches beyond its item is its next one
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
@@ -155,7 +155,7 @@ impl<E: Arithmetic> Gemm<'_, E> {
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
         let of_whole_numbers =
-            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.has_codes());
+            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.is_quantized());
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
         let reads_again =
             isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);

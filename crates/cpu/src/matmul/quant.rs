@@ -19,6 +19,5 @@ pub(crate) use self::buffers::QuantBuffers;
 pub(crate) use self::cells::Cells;
 #[cfg(test)]
 pub(crate) use self::floats::GIVEN_BACK;
-pub(crate) use self::floats::{CellReader, MOST_FROM_CODES, few_rows};
 pub(crate) use self::integers::integers;
 pub(crate) use self::products::{CodeProducts, TokenProducts};

@@ -228,7 +228,7 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
 
     #[inline(always)]
     fn prefetch_to_write(p: *const u8) {
-        // `_mm_prefetch` would ask for it as if it were only read.
+        // `_mm_prefetch` would fetch it as if it were only read.
         // SAFETY: every machine with AVX-512 has the instruction, and any address will do.
         unsafe { std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) };
     }

@@ -1,6 +1,6 @@
 //! Hints of tile matmuls to the caches: which operands are streamed, and what each block of k prefetches.
 
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "tiles prefetch it"))]
 
 /// An operand that is read once while the other is used again and again: it should not drive that one out of the first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Streamed {
 pub(crate) struct Prefetch {
     /// For the second-level cache.
     pub(crate) far: Pages,
-    /// For the first-level cache: [`Self::NEAR_LINES`] with each block. Null if nothing is asked for.
+    /// For the first-level cache: [`Self::NEAR_LINES`] with each block. Null if nothing is prefetched.
     pub(crate) near: *const f32,
 }
 
@@ -30,8 +30,8 @@ impl Prefetch {
 /// A page of memory and the next one.
 ///
 /// The machine itself fetches what is ahead in a page once it has seen a dozen of the page's lines go by one after the other. What
-/// is asked for before that is on its way for all of the time that memory takes, in one of the few places that lines of rows need,
-/// too. So there are never many such lines: the first quarter of a page is asked for while the rest of the page before is, which
+/// is prefetched before that is on its way for all of the time that memory takes, in one of the few places that lines of rows need,
+/// too. So there are never many such lines: the first quarter of a page is prefetched while the rest of the page before is, which
 /// the machine has by then.
 ///
 /// ```text
@@ -41,7 +41,7 @@ impl Prefetch {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// The line of the next page; null if nothing is asked for.
+    /// The line of the next page; null if nothing is prefetched.
     pub(crate) first: *const u8,
     /// The lines of this page.
     pub(crate) rest: *const u8,
@@ -57,7 +57,7 @@ impl Pages {
     pub(crate) const FIRST_BYTES: usize = LINE_BYTES;
     pub(crate) const REST_BYTES: usize = Self::BYTES / Self::BLOCKS - Self::FIRST_BYTES;
 
-    /// The first quarter of this page has been asked for.
+    /// The first quarter of this page has been prefetched.
     pub(crate) fn new(page: *const u8, next: *const u8) -> Self {
         Self { first: next, rest: page.wrapping_add(Self::BLOCKS * Self::FIRST_BYTES), blocks: Self::BLOCKS }
     }

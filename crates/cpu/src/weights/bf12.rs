@@ -10,9 +10,7 @@
 
 mod encode;
 mod expand;
-mod few_rows;
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use half::bf16;
@@ -20,11 +18,11 @@ use half::bf16;
 pub(crate) use self::encode::HighBytes;
 use self::encode::{Exception, encode};
 use self::expand::expand;
-pub(crate) use self::few_rows::{MOST_FROM_TILES, is_read_in_registers};
 use crate::memory::region::Region;
-use crate::simd::vector::Lanes;
+use crate::simd::vector::{LANES, Lanes};
 use crate::weights::chunks::Chunks;
-use crate::weights::layout::TILE;
+use crate::weights::format::WeightFormat;
+use crate::weights::layout::{TILE, pair_stride};
 use baton_backend::BackendError;
 
 /// Of one tile.
@@ -32,10 +30,6 @@ const LOW_BYTES: usize = TILE;
 const CODE_BYTES: usize = TILE / 2;
 pub(crate) const TILE_BYTES: usize = LOW_BYTES + CODE_BYTES;
 
-/// Panels that are read side by side.
-const PAIR: usize = 2;
-/// So far ahead tiles are asked for.
-const PREFETCH_TILES: usize = 3;
 const LINE: usize = 64;
 
 /// A matrix of panels, each as deep as so many tiles.
@@ -90,96 +84,77 @@ impl Compact {
         self.memory.as_ptr().wrapping_add(self.offset + (panel * self.blocks + block) * TILE_BYTES)
     }
 
-    /// Tiles of one panel or two, beginning with this block.
-    pub(crate) fn reader(&self, panels: Range<usize>, block: usize) -> Reader<'_> {
-        assert!((1..=PAIR).contains(&panels.len()));
-        let of = |panel: usize| {
-            let packed = self.panels[panel].get();
-            // Without it the panel would be skipped in silence.
-            assert!(packed.is_some(), "panel {panel} is read before it is packed");
-            let Panel { high_bytes, exceptions } = packed?;
-            let passed = exceptions.partition_point(|exception| exception.at < (block * TILE) as u32);
-            Some(PanelReader { next: self.tile(panel, block), high_bytes, exceptions: &exceptions[passed..] })
+    /// For reading a panel from this block on; with a prefetch distance in bytes.
+    #[inline(always)]
+    pub(crate) fn reader(&self, panel: usize, block: usize, ahead: Option<usize>) -> Bf12Panel<'_> {
+        let next = self.tile(panel, block);
+        let (high_bytes, exceptions): (_, &[Exception]) = match self.panels[panel].get() {
+            Some(packed) => (&packed.high_bytes, &packed.exceptions),
+            None => unreachable!("panel {panel} is read before it is packed"),
         };
-        let second = if panels.len() == PAIR { of(panels.start + 1) } else { None };
-        Reader { block, blocks: self.blocks, asks: true, panels: [of(panels.start), second] }
+        let passed = exceptions.partition_point(|exception| exception.at < (block * TILE) as u32);
+        let exceptions = &exceptions[passed..];
+        Bf12Panel { block, next, ahead, high_bytes, exceptions, tile: Tile([bf16::ZERO; TILE]) }
     }
 }
 
-/// Expands tiles in the order in which they lie in memory.
-#[derive(Clone)]
-pub(crate) struct Reader<'a> {
+/// Reads the tiles of a panel.
+pub(crate) struct Bf12Panel<'a> {
     block: usize,
-    blocks: usize,
-    /// For tiles that are still far.
-    asks: bool,
-    panels: [Option<PanelReader<'a>>; PAIR],
-}
-
-#[derive(Clone)]
-struct PanelReader<'a> {
     next: *const u8,
+    /// Prefetch distance in bytes.
+    ahead: Option<usize>,
     high_bytes: &'a HighBytes,
     /// From the next block on.
     exceptions: &'a [Exception],
+    /// The last block that was prepared.
+    tile: Tile,
 }
 
-impl Reader<'_> {
-    /// Somebody else asks for what it will read.
-    pub(crate) fn without_asking(self) -> Self {
-        Self { asks: false, ..self }
-    }
+#[repr(align(64))]
+struct Tile([bf16; TILE]);
 
-    pub(crate) fn panels(&self) -> usize {
-        self.panels.iter().flatten().count()
-    }
+impl WeightFormat for Bf12Panel<'_> {
+    type Block<L: Lanes> = *const bf16;
 
-    /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
-    ///
-    /// # Safety
-    /// So many tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
     #[inline(always)]
-    pub(crate) unsafe fn next<L: Lanes>(&mut self, blocks: usize, to: *mut bf16, panel_stride: usize) {
-        let passed = self.block..self.block + blocks;
-        assert!(passed.end <= self.blocks);
-        self.block = passed.end;
-        for (which, panel) in self.panels.iter_mut().enumerate() {
-            let Some(panel) = panel else { continue };
-            // SAFETY: the caller's promise.
-            let to = unsafe { to.add(which * panel_stride) };
-            for (place, block) in passed.clone().enumerate() {
-                if self.asks {
-                    // At a panel's end those of the next pair are asked for: the neighbour's turn is next, or was before.
-                    let is_near_end = block + PREFETCH_TILES >= self.blocks;
-                    let ahead = (PREFETCH_TILES + if is_near_end { self.blocks } else { 0 }) * TILE_BYTES;
-                    for line in (0..TILE_BYTES).step_by(LINE) {
-                        L::prefetch(panel.next.wrapping_add(ahead + line));
-                    }
-                }
-                // SAFETY: a tile of the matrix; the caller's promise.
-                unsafe {
-                    expand::<L>(panel.next, panel.high_bytes, to.add(place * TILE).cast());
-                    panel.next = panel.next.add(TILE_BYTES);
+    unsafe fn next<L: Lanes>(&mut self) -> *const bf16 {
+        let tile = self.tile.0.as_mut_ptr();
+        // SAFETY: the caller's promise, and room for a tile.
+        unsafe { self.expand::<L>(1, tile) };
+        tile
+    }
+
+    #[inline(always)]
+    unsafe fn pair<L: Lanes>(block: &*const bf16, pair: usize) -> [L; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let columns = block.add(pair * pair_stride(LANES)).cast();
+            [L::load_bf16_even(columns), L::load_bf16_odd(columns)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<L: Lanes>(&mut self, blocks: usize, to: *mut bf16) {
+        for block in 0..blocks {
+            if let Some(ahead) = self.ahead {
+                for line in (0..TILE_BYTES).step_by(LINE) {
+                    L::prefetch(self.next.wrapping_add(ahead + line));
                 }
             }
             // SAFETY: the caller's promise.
-            unsafe { panel.write_exceptions(&passed, to) };
+            unsafe {
+                expand::<L>(self.next, self.high_bytes, to.add(block * TILE).cast());
+                self.next = self.next.add(TILE_BYTES);
+            }
         }
-    }
-}
-
-impl PanelReader<'_> {
-    /// Those of some blocks. Behind many tiles, not behind each: nobody can foretell whether one has any.
-    ///
-    /// # Safety
-    /// The tiles of the blocks are writable at `to`.
-    #[inline(always)]
-    unsafe fn write_exceptions(&mut self, blocks: &Range<usize>, to: *mut bf16) {
-        let (begin, end) = ((blocks.start * TILE) as u32, (blocks.end * TILE) as u32);
+        let (begin, end) = ((self.block * TILE) as u32, ((self.block + blocks) * TILE) as u32);
+        self.block += blocks;
+        // Behind many tiles, not behind each: a branch on whether one has any cannot be predicted.
         while let Some((&Exception { at, bits }, others)) =
             self.exceptions.split_first().filter(|(next, _)| next.at < end)
         {
-            // SAFETY: those before `begin` were passed, so it is in one of these tiles.
+            // SAFETY: earlier ones were passed, so it is in one of these tiles.
             unsafe { to.add((at - begin) as usize).write(bf16::from_bits(bits)) };
             self.exceptions = others;
         }
@@ -195,7 +170,7 @@ mod tests {
     const BLOCKS: usize = 7;
 
     /// A bell around zero, as weights are, with some of everything else that bf16 has.
-    pub(super) fn weight(i: usize, oddities: bool) -> bf16 {
+    fn weight(i: usize, oddities: bool) -> bf16 {
         let noise =
             |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xd134_2543_de82_ef95);
         let odd = noise(i as u64 + (1 << 40)) >> 32;
@@ -206,19 +181,17 @@ mod tests {
         bf16::from_f32(bell as f32 / (1 << 25) as f32)
     }
 
-    struct Read<'a>(Reader<'a>, &'a mut [bf16], usize);
+    struct Read<'a>(Bf12Panel<'a>, &'a mut [bf16]);
 
     impl Kernel for Read<'_> {
         type Output = ();
 
         #[inline(always)]
         fn run<L: Lanes>(mut self) {
-            let tiles = self.1.len() / TILE / self.2;
             // Some at a time, and what is left of them.
-            for block in (0..tiles).step_by(3) {
-                let some = (tiles - block).min(3);
-                // SAFETY: panels of so many tiles each.
-                unsafe { self.0.next::<L>(some, self.1[block * TILE..].as_mut_ptr(), tiles * TILE) };
+            for tiles in self.1.chunks_mut(3 * TILE) {
+                // SAFETY: the panel has as many.
+                unsafe { self.0.expand::<L>(tiles.len() / TILE, tiles.as_mut_ptr()) };
             }
         }
     }
@@ -240,12 +213,12 @@ mod tests {
                 "{exceptions}"
             );
             for isa in Isa::available() {
-                for (range, first) in [(0..PAIR.min(panels), 0), (0..PAIR.min(panels), 3), (panels - 1..panels, 1)] {
-                    let mut read = vec![bf16::NAN; range.len() * (BLOCKS - first) * TILE];
-                    isa.run(Read(compact.reader(range.clone(), first), &mut read, range.len()));
-                    let expected = range.flat_map(|panel| panel_weights(panel).split_off(first * TILE));
+                for (panel, first) in (0..panels).flat_map(|panel| [(panel, 0), (panel, 3)]) {
+                    let mut read = vec![bf16::NAN; (BLOCKS - first) * TILE];
+                    isa.run(Read(compact.reader(panel, first, Some(4096)), &mut read));
+                    let expected = panel_weights(panel).split_off(first * TILE);
                     let same = read.iter().zip(expected).all(|(got, expected)| got.to_bits() == expected.to_bits());
-                    assert!(same, "{isa}, {panels} panels, from block {first} on");
+                    assert!(same, "{isa}, panel {panel}, from block {first} on");
                 }
             }
         }
@@ -258,7 +231,7 @@ mod tests {
         compact.pack(0, &every);
         for isa in Isa::available() {
             let mut read = vec![bf16::ZERO; every.len()];
-            isa.run(Read(compact.reader(0..1, 0), &mut read, 1));
+            isa.run(Read(compact.reader(0, 0, None), &mut read));
             assert!(read.iter().zip(&every).all(|(got, expected)| got.to_bits() == expected.to_bits()), "{isa}");
         }
     }

@@ -13,6 +13,8 @@ pub(crate) const GROUP: usize = BLOCK_DEPTH;
 /// Elements.
 pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
+/// So many rows are multiplied with weights as these are read: they wait for memory.
+pub(crate) const FEW_ROWS: usize = 3;
 /// Deeper matmuls are cut along k, so that an item's rows stay in the second-level cache while panels stream past.
 pub(crate) const WHOLE_BLOCKS: usize = 64;
 

@@ -141,7 +141,7 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 fn are_codes<E: Element>(parts: &Sharded<E>) -> bool {
-    parts.iter().any(|part| part.matrix.has_codes())
+    parts.iter().any(|part| part.matrix.is_quantized())
 }
 
 impl<E: Element> Projection<E> {

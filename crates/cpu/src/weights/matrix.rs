@@ -1,32 +1,42 @@
 //! Packed matrices: panels of 16 output columns, each panel with all its k in [`Element`] order.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
+
+use half::bf16;
 
 use crate::matmul::quant::Cells;
 use crate::memory::region::Region;
-use crate::simd::vector::{LANES, padded};
+use crate::simd::vector::{LANES, Lanes, padded};
 use crate::threads::team::{Member, Team};
 use crate::weights::bf12::{self, Compact, HighBytes};
 use crate::weights::chunks::Chunks;
 use crate::weights::columns::{Columns, Order, RowSlice};
 use crate::weights::element::Element;
-use crate::weights::layout::{BLOCK_DEPTH, TILE};
-use crate::weights::tile_reader::TileReader;
+use crate::weights::format::{PanelKernel, Plain};
+use crate::weights::layout::{BLOCK_DEPTH, FEW_ROWS, TILE};
 use baton_backend::BackendError;
 use baton_model::TensorView;
 
 /// The right-hand side of y = x · Wᵀ for a checkpoint's row-major W. Rows and k beyond W's are zero.
 pub(crate) struct Matrix<E> {
-    memory: Arc<Region>,
-    first_element: usize,
     panels: usize,
     depth: usize,
-    /// Instead of elements, where the checkpoint's types allow it.
-    cells: Option<Cells>,
-    /// The same elements in fewer bits.
-    compact: Option<Compact>,
+    stored: Stored<E>,
+}
+
+/// In which form a matrix lies in memory.
+enum Stored<E> {
+    Plain(Elements<E>),
+    /// The same elements in 12 bits.
+    Bf12(Compact),
+    /// Blocks of the checkpoint's quantized types.
+    Quantized(Cells),
+}
+
+struct Elements<E> {
+    memory: Arc<Region>,
+    first: usize,
     element: PhantomData<E>,
 }
 
@@ -49,58 +59,47 @@ impl<E: Element> Matrix<E> {
         self.depth.div_ceil(BLOCK_DEPTH)
     }
 
-    /// Where elements are kept in fewer bits.
-    pub(crate) fn compact(&self) -> Option<&Compact> {
-        self.compact.as_ref()
+    pub(crate) fn quantized(&self) -> Option<&Cells> {
+        match &self.stored {
+            Stored::Quantized(cells) => Some(cells),
+            _ => None,
+        }
     }
 
-    pub(crate) fn cells(&self) -> Option<&Cells> {
-        self.cells.as_ref()
-    }
-
-    /// Whether its weights are codes. A shard without columns has no weights at all.
-    pub(crate) fn has_codes(&self) -> bool {
-        self.panels > 0 && self.cells.is_some()
+    /// Whether its weights are quantized. A shard without columns has no weights at all.
+    pub(crate) fn is_quantized(&self) -> bool {
+        self.panels > 0 && self.quantized().is_some()
     }
 
     /// Whether its elements lie in memory as they are.
     pub(crate) fn is_plain(&self) -> bool {
-        self.cells.is_none() && self.compact.is_none()
+        matches!(self.stored, Stored::Plain(_))
     }
 
-    /// Tiles of one panel or two, beginning with this block; `None` where they lie in memory.
-    pub(crate) fn reader(&self, panels: Range<usize>, block: usize) -> Option<TileReader<'_>> {
-        match (&self.cells, &self.compact) {
-            (Some(cells), _) => Some(TileReader::Cells(cells.reader(panels, block))),
-            (None, Some(compact)) => Some(TileReader::Compact(compact.reader(panels, block))),
-            (None, None) => None,
-        }
-    }
-
-    /// Where a block of a panel lies, whatever it is kept as, or what comes behind the last panel.
+    /// The address of a block of a panel, or of what follows the last panel.
     pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
-        match (&self.cells, &self.compact) {
-            (Some(cells), _) => cells.place(panel, block),
-            (None, Some(compact)) => compact.place(panel, block),
-            (None, None) => self.panel(panel).wrapping_add(block * TILE).cast(),
+        match &self.stored {
+            Stored::Plain(_) => self.panel(panel).wrapping_add(block * TILE).cast(),
+            Stored::Bf12(compact) => compact.place(panel, block),
+            Stored::Quantized(cells) => cells.place(panel, block),
         }
     }
 
-    /// Of memory, in a panel.
+    /// Bytes of a block of a panel.
     pub(crate) fn block_bytes(&self, panel: usize) -> usize {
-        match (&self.cells, &self.compact) {
-            (Some(cells), _) => cells.block_bytes(panel),
-            (None, Some(_)) => bf12::TILE_BYTES,
-            (None, None) => TILE * size_of::<E>(),
+        match &self.stored {
+            Stored::Plain(_) => TILE * size_of::<E>(),
+            Stored::Bf12(_) => bf12::TILE_BYTES,
+            Stored::Quantized(cells) => cells.block_bytes(panel),
         }
     }
 
-    /// Of memory, padding included.
+    /// Bytes of memory, padding included.
     pub(crate) fn bytes(&self) -> usize {
-        match (&self.cells, &self.compact) {
-            (Some(cells), _) => cells.bytes(),
-            (None, Some(compact)) => compact.bytes(),
-            (None, None) => self.panels * self.panel_stride() * size_of::<E>(),
+        match &self.stored {
+            Stored::Plain(_) => self.panels * self.panel_stride() * size_of::<E>(),
+            Stored::Bf12(compact) => compact.bytes(),
+            Stored::Quantized(cells) => cells.bytes(),
         }
     }
 
@@ -110,9 +109,70 @@ impl<E: Element> Matrix<E> {
 
     /// All elements of `panel` are readable behind it, and those of the panels after it.
     pub(crate) fn panel(&self, panel: usize) -> *const E {
-        assert!(panel <= self.panels && self.is_plain());
+        assert!(panel <= self.panels);
+        let Stored::Plain(elements) = &self.stored else { unreachable!("elements are stored in another form") };
         // SAFETY: inside the region, or one past this matrix.
-        unsafe { self.memory.as_ptr().cast::<E>().add(self.first_element + panel * self.panel_stride()) }
+        unsafe { elements.memory.as_ptr().cast::<E>().add(elements.first + panel * self.panel_stride()) }
+    }
+
+    /// Writes one panel; nobody reads it before the matrix is done.
+    fn pack(&self, panel: usize, columns: &Columns<'_>) {
+        match &self.stored {
+            Stored::Plain(_) => {
+                let (first, elements) = (self.panel(panel).cast_mut(), self.panel_stride());
+                // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
+                pack_panel(panel, columns, unsafe { std::slice::from_raw_parts_mut(first, elements) });
+            }
+            Stored::Bf12(compact) => {
+                let mut packed = vec![E::default(); self.panel_stride()];
+                pack_panel(panel, columns, &mut packed);
+                compact.pack(panel, E::as_bf16(&packed).unwrap_or_default());
+            }
+            Stored::Quantized(cells) => cells.pack(panel, columns),
+        }
+    }
+}
+
+/// Prefetch distance of weights that are not stored as they are multiplied.
+const PREFETCH_BYTES: usize = 4 << 10;
+
+impl Matrix<bf16> {
+    /// How far ahead of a block prefetches go, in bytes: in the same panel, or, where it ends sooner, in the one that is read next
+    /// when so many are read side by side. `None` for plain elements, which have a distance of their own.
+    #[inline(always)]
+    pub(crate) fn prefetch_distance(&self, panel: usize, block: usize, side_by_side: usize) -> Option<usize> {
+        if self.is_plain() {
+            return None;
+        }
+        let bytes = self.block_bytes(panel);
+        let is_near_end = block + PREFETCH_BYTES / bytes >= self.blocks();
+        Some(PREFETCH_BYTES + if is_near_end { (side_by_side - 1) * self.blocks() * bytes } else { 0 })
+    }
+
+    /// The most rows that are multiplied with weights as these are read; with more, expanding them first takes less time.
+    #[inline(always)]
+    pub(crate) fn most_rows_as_read<L: Lanes>(&self) -> usize {
+        match &self.stored {
+            Stored::Plain(_) if L::TILES => 0,
+            Stored::Quantized(_) if L::TILES => 2,
+            _ => FEW_ROWS,
+        }
+    }
+
+    /// Runs a kernel with a panel, from this block on.
+    #[inline(always)]
+    pub(crate) fn run_panel<L: Lanes>(
+        &self,
+        panel: usize,
+        block: usize,
+        ahead: Option<usize>,
+        kernel: impl PanelKernel,
+    ) {
+        match &self.stored {
+            Stored::Plain(_) => kernel.run::<L, _>(Plain::weights(self.panel(panel).wrapping_add(block * TILE))),
+            Stored::Bf12(compact) => kernel.run::<L, _>(compact.reader(panel, block, ahead)),
+            Stored::Quantized(cells) => cells.reader(panel, block, ahead).run::<L>(kernel),
+        }
     }
 }
 
@@ -152,15 +212,14 @@ impl<E: Element> Arena<E> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
         let may_be_cells = E::CELLS && of.types == Types::Apart;
         let formats = if may_be_cells { Cells::formats(columns, depth) } else { None };
-        let cells = formats.map(|formats| Cells::new(&mut self.others, &formats, depth)).transpose()?;
-        let is_compact = self.compact && E::CELLS && cells.is_none() && suits_compact::<E>(columns, depth);
-        let compact = if is_compact {
-            Some(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
+        let stored = if let Some(formats) = formats {
+            Stored::Quantized(Cells::new(&mut self.others, &formats, depth)?)
+        } else if self.compact && E::CELLS && suits_compact::<E>(columns, depth) {
+            Stored::Bf12(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
         } else {
-            None
+            Stored::Plain(Elements { memory: Arc::clone(&self.memory), first: first_element, element: PhantomData })
         };
-        let memory = Arc::clone(&self.memory);
-        let matrix = Matrix { memory, first_element, panels, depth, cells, compact, element: PhantomData };
+        let matrix = Matrix { panels, depth, stored };
         // Memory that is never touched costs nothing.
         self.used += panels * matrix.panel_stride();
         if self.used > self.capacity {
@@ -200,27 +259,10 @@ pub(super) fn pack<E: Element>(
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
-            |shard, panel| match &matrices[shard].cells {
-                Some(cells) => cells.pack(panel, &columns[shard]),
-                None => matrices[shard].pack(panel, &columns[shard]),
-            },
+            |shard, panel| matrices[shard].pack(panel, &columns[shard]),
         )
     })?;
     Ok(matrices)
-}
-
-impl<E: Element> Matrix<E> {
-    /// Writes one panel; nobody reads it before the matrix is done.
-    fn pack(&self, panel: usize, columns: &Columns<'_>) {
-        if let Some(compact) = &self.compact {
-            let mut packed = vec![E::default(); self.panel_stride()];
-            pack_panel(panel, columns, &mut packed);
-            return compact.pack(panel, E::as_bf16(&packed).unwrap_or_default());
-        }
-        // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
-        let packed = unsafe { std::slice::from_raw_parts_mut(self.panel(panel).cast_mut(), self.panel_stride()) };
-        pack_panel(panel, columns, packed);
-    }
 }
 
 /// Whether few elements would be exceptions, judged by some panels.
@@ -266,14 +308,14 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 }
 
 #[cfg(test)]
-impl Matrix<half::bf16> {
+impl Matrix<bf16> {
     /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, so many k in each row.
     pub(crate) fn of_bits(panels: usize, depth: usize, compact: bool, bits: impl Fn(usize) -> u16) -> Self {
         let shape = [panels * LANES, depth];
         let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();
         let tensor = TensorView::new(baton_model::Dtype::Bf16, &shape, &bytes);
         let slices = [vec![RowSlice { tensor, rows: 0..shape[0] }]];
-        let mut arenas = [Arena::new(packed_elements::<half::bf16>(shape[0], depth), compact).unwrap()];
+        let mut arenas = [Arena::new(packed_elements::<bf16>(shape[0], depth), compact).unwrap()];
         let of = Recipe { order: Order::Stacked, types: Types::Apart };
         let mut matrices = pack(&mut arenas, of, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
         matrices.remove(0)
@@ -282,10 +324,8 @@ impl Matrix<half::bf16> {
 
 #[cfg(test)]
 mod tests {
-    use baton_model::{Dtype, RowOrder};
-    use half::bf16;
-
     use super::*;
+    use baton_model::{Dtype, RowOrder};
 
     const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart };
 
@@ -329,7 +369,7 @@ mod tests {
             let mut arenas = [Arena::<bf16>::new(packed_elements::<bf16>(rows, depth), true).unwrap()];
             let mut team = Team::with_shards(2, 1).unwrap();
             let matrices = pack(&mut arenas, STACKED, depth, &slices, &mut team).unwrap();
-            assert_eq!(matrices[0].compact.is_some(), !unusual);
+            assert_eq!(matrices[0].is_plain(), unusual);
             let plain = packed_elements::<bf16>(rows, depth) * size_of::<bf16>();
             assert_eq!(matrices[0].bytes(), if unusual { plain } else { plain * 3 / 4 });
         }

@@ -12,12 +12,12 @@ use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use super::tile_pages::TilePages;
 use crate::matmul::arithmetic::Arithmetic;
-use crate::matmul::bf16::{FEW_ROWS, PagedProduct, PairsProduct, distance};
+use crate::matmul::bf16::{PagedProduct, PairsProduct, distance};
 use crate::memory::region::Buffer;
 use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{LANES, Lanes, load_some};
 use crate::weights::element::Element;
-use crate::weights::layout::{BLOCK_DEPTH, TILE, TILE_ROWS, pair_stride, tile_index};
+use crate::weights::layout::{BLOCK_DEPTH, FEW_ROWS, TILE, TILE_ROWS, pair_stride, tile_index};
 use baton_backend::BackendError;
 
 const PAGES: usize = BLOCK_TOKENS / PAGE_TOKENS;

@@ -1,11 +1,11 @@
-//! What comes next is asked for while blocks are multiplied.
+//! What comes next is prefetched while blocks are multiplied.
 
 use crate::simd::prefetch::Pages;
 
 /// Weights that the next pass meets, or is expanded from, in one run of memory or two.
 pub(super) struct Ahead {
     pub(super) pages: Pages,
-    /// Blocks until all has been asked for.
+    /// Blocks until all has been prefetched.
     left: usize,
     /// … until a run's last page is, which is followed by the next run.
     before_turn: usize,
@@ -13,13 +13,12 @@ pub(super) struct Ahead {
     turns: [*const u8; 2],
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl Ahead {
     pub(super) fn nothing() -> Self {
         Self { pages: Pages::NONE, left: 0, before_turn: 0, run: 0, turns: [std::ptr::null(); 2] }
     }
 
-    /// So many bytes from `first` on and, if there is a second place, from there on. Whoever asks next begins at `then`.
+    /// So many bytes from `first` on and, if there is a second place, from there on. The next one begins at `then`.
     pub(super) fn new(first: *const u8, second: Option<*const u8>, bytes: usize, then: *const u8) -> Self {
         let pages = bytes.div_ceil(Pages::BYTES).max(1);
         let run = pages * Pages::BLOCKS;
@@ -38,7 +37,7 @@ impl Ahead {
         ahead
     }
 
-    /// So many blocks until all has been asked for.
+    /// So many blocks until all has been prefetched.
     pub(super) fn left(&self) -> usize {
         self.left
     }
@@ -49,13 +48,13 @@ impl Ahead {
         if self.left == 0 { usize::MAX } else { self.left.min(self.before_turn) }
     }
 
-    /// After so many blocks, which have asked until there.
+    /// After so many blocks, which have prefetched until there.
     #[inline(always)]
-    pub(super) fn go_on(&mut self, blocks: usize, asked: Pages) {
+    pub(super) fn go_on(&mut self, blocks: usize, reached: Pages) {
         if self.left == 0 {
             return;
         }
-        self.pages = asked;
+        self.pages = reached;
         self.left -= blocks;
         self.before_turn -= blocks;
         if self.left == 0 {
@@ -69,17 +68,17 @@ impl Ahead {
 
 #[cfg(test)]
 impl Ahead {
-    /// What so many blocks ask for, some at a time.
+    /// What so many blocks prefetch, some at a time.
     pub(super) fn lines(mut self, blocks: usize, at_a_time: usize) -> Vec<usize> {
         let (mut lines, mut done) = (Vec::new(), 0);
         while self.left > 0 && done < blocks {
             let some = self.blocks().min(at_a_time).min(blocks - done);
-            let mut asking = crate::simd::prefetch::Prefetch { far: self.pages, near: std::ptr::null() };
+            let mut prefetch = crate::simd::prefetch::Prefetch { far: self.pages, near: std::ptr::null() };
             for _ in 0..some {
-                lines.extend(asking.lines());
-                asking.step();
+                lines.extend(prefetch.lines());
+                prefetch.step();
             }
-            self.go_on(some, asking.far);
+            self.go_on(some, prefetch.far);
             done += some;
         }
         if self.left == 0 {
@@ -99,19 +98,19 @@ mod tests {
     const FIRST_LINES: usize = Pages::BLOCKS * Pages::FIRST_BYTES / 64;
 
     /// All of them.
-    fn asked(ahead: Ahead, at_a_time: usize) -> Vec<usize> {
+    fn prefetched(ahead: Ahead, at_a_time: usize) -> Vec<usize> {
         ahead.lines(usize::MAX, at_a_time)
     }
 
     #[test]
-    fn every_line_is_asked_for_once() {
+    fn every_line_is_prefetched_once() {
         let place = |page: usize| std::ptr::without_provenance::<u8>(page * Pages::BYTES);
         // Pages of 100 to 103, 200 to 203 and 300; and so on.
         for (second, pages, then) in [(Some(200), 4, 300), (None, 9, 109), (Some(150), 1, 120), (None, 1, 7)] {
             for at_a_time in [1, 3, 16, 100] {
                 let ahead = Ahead::new(place(100), second.map(place), pages * Pages::BYTES, place(then));
-                let mut lines = asked(ahead, at_a_time);
-                // The first quarter of the first page was asked for before, that of what comes next is now.
+                let mut lines = prefetched(ahead, at_a_time);
+                // The first quarter of the first page was prefetched before, that of what comes next is now.
                 let whole = [Some(100), second].into_iter().flatten().flat_map(|page| page..page + pages);
                 let whole = whole.flat_map(|page| page * PAGE_LINES..(page + 1) * PAGE_LINES);
                 let next = then * PAGE_LINES..then * PAGE_LINES + FIRST_LINES;
@@ -121,12 +120,12 @@ mod tests {
                 assert_eq!(lines, expected, "{pages} pages, {at_a_time} blocks at a time");
             }
         }
-        assert!(asked(Ahead::nothing(), 1).is_empty());
+        assert!(prefetched(Ahead::nothing(), 1).is_empty());
     }
 
     #[test]
-    fn what_is_no_whole_number_of_pages_is_asked_for_as_well() {
+    fn a_last_part_of_a_page_is_prefetched_as_well() {
         let ahead = Ahead::new(std::ptr::null(), None, Pages::BYTES + 1, std::ptr::null());
-        assert_eq!(asked(ahead, 16).len(), 2 * PAGE_LINES);
+        assert_eq!(prefetched(ahead, 16).len(), 2 * PAGE_LINES);
     }
 }

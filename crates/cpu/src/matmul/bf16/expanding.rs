@@ -18,7 +18,6 @@ pub(super) struct Expanding<'a> {
     panel_stride: usize,
     /// Of the pass, those that are left.
     left: Range<usize>,
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "taken between blocks of tiles"))]
     pub(super) turns: Turns,
 }
 
@@ -28,15 +27,15 @@ impl<'a> Expanding<'a> {
     /// # Safety
     /// There is room for all tiles of the pass at `to`, which nobody else uses meanwhile.
     pub(super) unsafe fn new(pass: &Pass, matrix: &'a Matrix<bf16>, to: *mut bf16) -> Option<Self> {
-        let reader = matrix.reader(pass.panels.clone(), pass.blocks.start)?;
+        let reader = TileReader::new(matrix, pass.panels.clone(), pass.blocks.start)?;
         let blocks = pass.blocks.len();
         Some(Self { reader, to, panel_stride: blocks * TILE, left: 0..blocks, turns: Turns::NEVER })
     }
 
-    /// All of it has been asked for by then, little by little: readers ask for much at a time, and rows that pass by meanwhile have
+    /// All of it has been prefetched by then, little by little: readers prefetch much at a time, and rows that stream past would have
     /// to wait for that.
-    pub(super) fn without_asking(self) -> Self {
-        Self { reader: self.reader.without_asking(), ..self }
+    pub(super) fn without_prefetch(self) -> Self {
+        Self { reader: self.reader.without_prefetch(), ..self }
     }
 
     /// Little by little, within so many blocks: so its reader waits for memory while tiles are multiplied. Otherwise it

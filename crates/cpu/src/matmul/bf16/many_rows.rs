@@ -52,7 +52,7 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             // SAFETY: this pass reads the other half.
             let expanding = unsafe { Expanding::new(next, matrix, packed.expanded(half, next.blocks.len())) };
             meanwhile.expanding = expanding.map(|expanding| match is_next_near {
-                true => expanding.without_asking(),
+                true => expanding.without_prefetch(),
                 false => expanding.within(steps),
             });
         }
@@ -185,14 +185,11 @@ impl PassingRows<'_> {
             c_stride: PRODUCT_PANELS * LANES,
             resume: pass.blocks.start > 0,
         };
-        #[cfg(target_arch = "x86_64")]
         if product < self.beside::<L>(pass) {
             // SAFETY: below `Isa::run`, which has configured the tiles; there are two of rows, two panels of weights, and room for
             // the sums of both.
             return unsafe { of_blocks.run_beside::<L>(meanwhile) };
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = meanwhile;
         L::call(of_blocks);
     }
 }

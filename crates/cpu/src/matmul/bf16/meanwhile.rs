@@ -14,7 +14,6 @@ use crate::simd::math::TOGETHER;
 use crate::simd::prefetch::Prefetch;
 use crate::simd::vector::{LANES, Lanes};
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
 pub(super) struct Meanwhile<'a> {
     item: &'a GemmItem<'a, bf16>,
     pub(super) ahead: Ahead,
@@ -76,7 +75,6 @@ impl<'a> Meanwhile<'a> {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Meanwhile<'_> {
     /// So many blocks may follow each other now.
     #[inline(always)]
@@ -87,15 +85,15 @@ impl Meanwhile<'_> {
 
     /// On their way.
     #[inline(always)]
-    pub(super) fn asking(&self) -> Prefetch {
+    pub(super) fn prefetch(&self) -> Prefetch {
         Prefetch { far: self.ahead.pages, near: self.resumed_next.at }
     }
 
-    /// After so many, which have asked until there.
+    /// After so many, which have prefetched until there.
     #[inline(always)]
-    pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, asked: Prefetch) {
-        self.ahead.go_on(blocks, asked.far);
-        self.resumed_next.go_on(blocks, asked.near);
+    pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, reached: Prefetch) {
+        self.ahead.go_on(blocks, reached.far);
+        self.resumed_next.go_on(blocks, reached.near);
         for _ in 0..self.finishing.go_on(blocks) {
             if let Some(sums) = &mut self.unfinished {
                 sums.finish_some::<L>();
@@ -108,14 +106,13 @@ impl Meanwhile<'_> {
     }
 }
 
-/// Sums of the next product, asked for by the first blocks of this one.
+/// Sums of the next product, prefetched by the first blocks of this one.
 struct NextSums {
     at: *const f32,
-    /// That are still to ask.
+    /// That have yet to prefetch some.
     blocks: usize,
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked for by tiles"))]
 impl NextSums {
     const BLOCKS: usize = PRODUCT_SUMS / LANES / Prefetch::NEAR_LINES;
 
@@ -125,8 +122,8 @@ impl NextSums {
     }
 
     #[inline(always)]
-    fn go_on(&mut self, blocks: usize, asked: *const f32) {
+    fn go_on(&mut self, blocks: usize, reached: *const f32) {
         self.blocks = self.blocks.saturating_sub(blocks);
-        self.at = if self.blocks == 0 { std::ptr::null() } else { asked };
+        self.at = if self.blocks == 0 { std::ptr::null() } else { reached };
     }
 }

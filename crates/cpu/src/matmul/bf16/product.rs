@@ -7,20 +7,20 @@
 
 use half::bf16;
 
+use super::few_rows::Chains;
 #[cfg(target_arch = "x86_64")]
 use super::meanwhile::Meanwhile;
 #[cfg(target_arch = "x86_64")]
 use super::sizes::NEAR_BLOCKS;
-use super::sizes::{FEW_ROWS, STREAM_BLOCKS};
 use super::vectors::{BlockProduct, Widened};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::amx::{self, Operands};
 use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::weights::format::{PanelKernel, Plain};
 #[cfg(target_arch = "x86_64")]
 use crate::weights::layout::TILE_ROWS;
-use crate::weights::layout::{BLOCK_PAIRS, TILE, pair_stride};
-use crate::weights::tile_reader::TileReader;
+use crate::weights::layout::{BLOCK_PAIRS, FEW_ROWS, TILE, pair_stride};
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ pub(crate) struct PairsProduct {
     pub(crate) b: *const bf16,
     pub(crate) b_pair_stride: usize,
     pub(crate) b_panel_stride: usize,
-    /// With [few rows](FEW_ROWS), without tiles: what is asked for while B is multiplied lies so far behind each of its lines.
+    /// With [few rows](FEW_ROWS), without tiles: each line of B prefetches the line so far behind it.
     pub(crate) b_ahead: isize,
     pub(crate) streamed: Streamed,
     pub(crate) c: *mut f32,
@@ -45,7 +45,7 @@ pub(crate) struct PairsProduct {
     pub(crate) resume: bool,
 }
 
-/// How far ahead of its use a panel of weights is asked for.
+/// Prefetch distance of weights.
 pub(super) const WEIGHTS_AHEAD: isize = 24 * pair_stride(LANES) as isize;
 
 /// Pointers in a product are good for the shapes it states: whoever makes one says why.
@@ -91,7 +91,7 @@ impl Kernel for InVectors {
 
 /// A product whose right-hand side lies in pages, each a block of k: block i at `pages[i]` + `offset`.
 pub(crate) struct PagedProduct<'a> {
-    /// Of the first page; what is asked for is of the last one, as each one asks for the next.
+    /// Of the first page; its prefetch distance is that of the last one, as each other page prefetches the next.
     pub(crate) product: PairsProduct,
     pub(crate) pages: &'a [*const bf16],
     pub(crate) offset: usize,
@@ -120,7 +120,7 @@ impl PairsProduct {
     /// From a whole tile of rows on.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn at_row(&self, row: usize) -> Self {
+    pub(super) fn at_row(&self, row: usize) -> Self {
         // SAFETY: inside A and C.
         unsafe {
             let a = self.a.add(row / TILE_ROWS * self.a_tile_stride);
@@ -175,74 +175,12 @@ impl PairsProduct {
             while block < blocks {
                 let end = if block < NEAR_BLOCKS { blocks.min(NEAR_BLOCKS) } else { blocks };
                 let some = meanwhile.blocks().min(end - block);
-                let mut asking = meanwhile.asking();
-                amx::add_many(&self.operands(block), some, &mut asking);
-                meanwhile.go_on::<L>(some, asking);
+                let mut prefetch = meanwhile.prefetch();
+                amx::add_many(&self.operands(block), some, &mut prefetch);
+                meanwhile.go_on::<L>(some, prefetch);
                 block += some;
             }
             amx::end::<2, 2>(self.c, c_bytes);
-        }
-    }
-
-    /// With B as it is read, a few blocks at a time. `room` is where `b` is.
-    ///
-    /// # Safety
-    /// [`STREAM_BLOCKS`] of each panel are writable there.
-    #[inline(always)]
-    pub(super) unsafe fn stream<L: Lanes>(&self, room: *mut bf16, reader: &mut TileReader<'_>) {
-        debug_assert!(self.b == room);
-        let blocks = self.pairs / BLOCK_PAIRS;
-        #[cfg(target_arch = "x86_64")]
-        if L::TILES {
-            // SAFETY: the caller's promise.
-            return unsafe {
-                match (self.rows > TILE_ROWS, self.panels) {
-                    (true, 2) => self.stream_tiles::<L, 2, 2>(blocks, room, reader),
-                    (false, 2) => self.stream_tiles::<L, 1, 2>(blocks, room, reader),
-                    _ => {
-                        for row in (0..self.rows).step_by(TILE_ROWS) {
-                            self.at_row(row).stream_tiles::<L, 1, 1>(blocks, room, &mut reader.clone());
-                        }
-                    }
-                }
-            };
-        }
-        for first in (0..blocks).step_by(STREAM_BLOCKS) {
-            let some = STREAM_BLOCKS.min(blocks - first);
-            // SAFETY: inside the room.
-            unsafe { reader.next::<L>(some, room, self.b_panel_stride) };
-            // SAFETY: A has all blocks.
-            let a = unsafe { self.a.add(first * TILE) };
-            L::call(Self { a, pairs: some * BLOCK_PAIRS, resume: self.resume || first > 0, ..*self });
-        }
-    }
-
-    /// Sums stay in their tiles.
-    ///
-    /// # Safety
-    /// As above.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn stream_tiles<L: Lanes, const ROWS: usize, const COLUMNS: usize>(
-        &self,
-        blocks: usize,
-        room: *mut bf16,
-        reader: &mut TileReader<'_>,
-    ) {
-        let c_bytes = self.c_stride * size_of::<f32>();
-        // SAFETY: as in `tiles`, and the caller's promise.
-        unsafe {
-            amx::begin::<ROWS, COLUMNS>(self.c, c_bytes, self.resume);
-            // Tiles that were written just now take long to load, and between products vectors wait.
-            for first in (0..blocks).step_by(STREAM_BLOCKS) {
-                let some = STREAM_BLOCKS.min(blocks - first);
-                reader.next::<L>(some, room, self.b_panel_stride);
-                let product = Self { a: self.a.add(first * TILE), ..*self };
-                for block in 0..some {
-                    amx::add::<ROWS, COLUMNS>(&product.operands(block));
-                }
-            }
-            amx::end::<ROWS, COLUMNS>(self.c, c_bytes);
         }
     }
 
@@ -252,7 +190,7 @@ impl PairsProduct {
     /// There is such a block.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn operands(&self, block: usize) -> Operands {
+    pub(super) unsafe fn operands(&self, block: usize) -> Operands {
         Operands {
             // SAFETY: the caller's promise.
             left: unsafe { self.a.add(block * TILE) },
@@ -279,7 +217,7 @@ impl PairsProduct {
             unsafe {
                 for panel in 0..self.panels {
                     let b = self.b.add(panel * self.b_panel_stride + first * self.b_pair_stride);
-                    widened.put_columns::<L>(panel, b, self.b_pair_stride, pairs);
+                    widened.put_columns::<L, _>(panel, Plain::new(b, self.b_pair_stride, 0), pairs);
                 }
                 BlockProduct {
                     rows: self.rows,
@@ -300,43 +238,11 @@ impl PairsProduct {
     #[inline(always)]
     fn strip<L: Lanes, const R: usize>(&self) {
         for panel in 0..self.panels {
-            self.chains::<L, R>(panel);
-        }
-    }
-
-    /// Both chains of a block in registers.
-    #[inline(always)]
-    fn chains<L: Lanes, const R: usize>(&self, panel: usize) {
-        let zeros = [L::splat(0.0); R];
-        let mut sums = zeros;
-        // SAFETY: `R` rows and the panel lie inside A, B and C.
-        unsafe {
-            let c = self.c.add(panel * LANES);
-            if self.resume {
-                for r in 0..R {
-                    sums[r] = L::load(c.add(r * self.c_stride));
-                }
-            }
-            let mut b = self.b.add(panel * self.b_panel_stride);
-            for first in (0..self.pairs).step_by(BLOCK_PAIRS) {
-                let a = self.a.add(first / BLOCK_PAIRS * TILE).cast::<u32>();
-                let (mut even, mut odd) = (zeros, zeros);
-                for pair in 0..BLOCK_PAIRS.min(self.pairs - first) {
-                    L::prefetch(b.wrapping_offset(self.b_ahead).cast());
-                    let (columns, odd_columns) = (L::load_bf16_even(b.cast()), L::load_bf16_odd(b.cast()));
-                    for r in 0..R {
-                        let both = *a.add(r * BLOCK_PAIRS + pair);
-                        even[r] = L::splat(f32::from_bits(both << 16)).fma(columns, even[r]);
-                        odd[r] = L::splat(f32::from_bits(both & 0xffff_0000)).fma(odd_columns, odd[r]);
-                    }
-                    b = b.add(self.b_pair_stride);
-                }
-                for r in 0..R {
-                    sums[r] = sums[r].add(even[r].add(odd[r]));
-                }
-            }
-            for r in 0..R {
-                sums[r].store(c.add(r * self.c_stride));
+            // SAFETY: `R` rows and the panel lie inside A, B and C.
+            unsafe {
+                let (b, c) = (self.b.add(panel * self.b_panel_stride), self.c.add(panel * LANES));
+                Chains::<R> { left: self.a, pairs: self.pairs, c, c_stride: self.c_stride, resume: self.resume }
+                    .run::<L, _>(Plain::new(b, self.b_pair_stride, self.b_ahead));
             }
         }
     }

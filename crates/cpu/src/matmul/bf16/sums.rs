@@ -17,7 +17,7 @@ pub(super) struct Sums<'a> {
 }
 
 const STRIDE: usize = PRODUCT_PANELS * LANES;
-/// Sums, and the places where they belong, are asked for so many rows before they are needed.
+/// Sums, and the places where they belong, are prefetched so many rows before they are needed.
 const ROWS_AHEAD: usize = 2 * TOGETHER;
 
 impl<'a> Sums<'a> {
@@ -32,7 +32,7 @@ impl<'a> Sums<'a> {
     ) -> Self {
         let sums = Self { places: item.places::<L>(rows, panels), c };
         for row in (0..ROWS_AHEAD).step_by(TOGETHER) {
-            sums.places.ask::<L>(row, TOGETHER);
+            sums.places.prefetch::<L>(row, TOGETHER);
         }
         sums
     }
@@ -45,13 +45,12 @@ impl<'a> Sums<'a> {
 
     /// The next [`TOGETHER`], if so many are left: enough that they do not wait for each other, few enough to be done while tiles
     /// are multiplied.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "done between blocks of tiles"))]
     #[inline(always)]
     pub(super) fn finish_some<L: Lanes>(&mut self) {
         if self.left() < TOGETHER {
             return;
         }
-        self.places.ask::<L>(ROWS_AHEAD, TOGETHER);
+        self.places.prefetch::<L>(ROWS_AHEAD, TOGETHER);
         for line in (0..TOGETHER * STRIDE).step_by(LANES) {
             L::prefetch(self.c.wrapping_add(ROWS_AHEAD * STRIDE + line).cast());
         }

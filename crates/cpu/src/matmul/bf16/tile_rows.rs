@@ -7,7 +7,6 @@ use std::ops::Range;
 use half::bf16;
 
 use super::sizes::{MAX_ITEM_ROWS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS, SLICED_PANELS, STREAM_BLOCKS};
-use super::widened_rows::WidenedRows;
 use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::multiply::Packed;
 use crate::matmul::quant::QuantBuffers;
@@ -30,7 +29,6 @@ pub(crate) struct TileRows {
     place: usize,
     /// What one pass over the rows multiplies with, and what the next one will, where weights have to be expanded.
     expanded: Buffer<bf16>,
-    pub(super) widened: WidenedRows,
     pub(crate) quant: QuantBuffers,
 }
 
@@ -46,14 +44,12 @@ impl Packed for TileRows {
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
             place: 0,
             expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
-            widened: WidenedRows::new(max_depth)?,
             quant: QuantBuffers::new(rows, max_depth)?,
         })
     }
 
     fn clear(&mut self) {
         self.packed = None;
-        self.widened.clear();
         self.quant.clear();
     }
 }

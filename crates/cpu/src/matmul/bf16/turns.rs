@@ -8,7 +8,6 @@ pub(super) struct Turns {
     each: usize,
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "taken between blocks of tiles"))]
 impl Turns {
     pub(super) const NEVER: Self = Self { every: usize::MAX, until: usize::MAX, each: 0 };
 

@@ -18,6 +18,7 @@ use std::mem::MaybeUninit;
 use half::bf16;
 
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::format::{WeightFormat, for_each_pair};
 use crate::weights::layout::{BLOCK_DEPTH, BLOCK_PAIRS, TILE_ROWS};
 
 /// From the columns of one k to those of the next.
@@ -40,28 +41,36 @@ impl Widened {
         Self { columns: MaybeUninit::uninit(), rows: MaybeUninit::uninit() }
     }
 
-    /// Some pairs of k of one panel.
+    /// Some pairs of k of one panel's next block.
     ///
     /// # Safety
-    /// 16 columns of them are readable, pairs `pair_stride` apart.
+    /// The panel has them.
     #[inline(always)]
-    pub(super) unsafe fn put_columns<L: Lanes>(
-        &mut self,
-        panel: usize,
-        from: *const bf16,
-        pair_stride: usize,
-        pairs: usize,
-    ) {
-        assert!(panel < WIDE_PANELS && pairs <= BLOCK_PAIRS);
+    pub(super) unsafe fn put_columns<L: Lanes, F: WeightFormat>(&mut self, place: usize, mut panel: F, pairs: usize) {
+        assert!(place < WIDE_PANELS && pairs <= BLOCK_PAIRS);
         let to = self.columns.as_mut_ptr().cast::<f32>();
-        for pair in 0..pairs {
-            // SAFETY: the caller's promise, and a panel's place.
-            unsafe {
-                let (from, to) = (from.add(pair * pair_stride).cast(), to.add(pair * K_STRIDE + panel * LANES));
-                L::load_bf16_even(from).store(to);
-                L::load_bf16_odd(from).store(to.add(BLOCK_PAIRS * K_STRIDE));
+        // SAFETY: the caller's promise, and a panel's place.
+        unsafe {
+            let block = panel.next::<L>();
+            if pairs == BLOCK_PAIRS {
+                for_each_pair!(L, |pair| put_pair(F::pair::<L>(&block, pair), to.add(pair * K_STRIDE + place * LANES)));
+            } else {
+                for pair in 0..pairs {
+                    put_pair(F::pair::<L>(&block, pair), to.add(pair * K_STRIDE + place * LANES));
+                }
             }
         }
+    }
+}
+
+/// # Safety
+/// The columns of both k are writable.
+#[inline(always)]
+unsafe fn put_pair<L: Lanes>([even, odd]: [L; 2], to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        even.store(to);
+        odd.store(to.add(BLOCK_PAIRS * K_STRIDE));
     }
 }
 
@@ -115,7 +124,7 @@ impl BlockProduct {
     unsafe fn strip<L: Lanes, const R: usize, const P: usize>(&self, row: usize, widened: &mut Widened) -> usize {
         let x = widened.rows.as_mut_ptr().cast::<f32>();
         for r in 0..R {
-            // SAFETY: a row's 32 k, and its place. What lies behind may be anything, it is only asked for.
+            // SAFETY: a row's 32 k, and its place. What lies behind may be anything, it is only prefetched.
             unsafe {
                 let from = self.row(row + r);
                 L::prefetch(self.row(row + R + r).cast());

@@ -32,7 +32,7 @@ pub(crate) struct Product<const ROW: usize> {
 /// The most rows that share one load of B.
 pub(crate) const MAX_TILE_ROWS: usize = 12;
 
-/// How far ahead of its use B is asked for.
+/// Prefetch distance of B.
 const PREFETCH_PAIRS: usize = 24;
 
 impl<const ROW: usize> Product<ROW> {

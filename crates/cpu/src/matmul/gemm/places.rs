@@ -89,9 +89,9 @@ impl<E: Arithmetic> Places<'_, E> {
         self.rows.len()
     }
 
-    /// Asks for the next rows but so many, before they are written.
+    /// Prefetches rows to be written, so many after the next.
     #[inline(always)]
-    pub(crate) fn ask<L: Lanes>(&self, ahead: usize, rows: usize) {
+    pub(crate) fn prefetch<L: Lanes>(&self, ahead: usize, rows: usize) {
         // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
         let (Output::Store { y, stride } | Output::AddTo { y, stride }) = self.output else { return };
         let first = self.rows.start + ahead;

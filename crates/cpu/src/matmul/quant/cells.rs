@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::cell_format::CellFormat;
-use super::floats::CellReader;
+use super::floats::AnyPanel;
 use crate::memory::region::Region;
 use crate::simd::vector::LANES;
 use crate::weights::Columns;
@@ -64,12 +64,12 @@ impl Cells {
         (self.panels[panel].format, self.cells(panel))
     }
 
-    /// Tiles of one panel or two, beginning with this block.
-    pub(crate) fn reader(&self, panels: Range<usize>, block: usize) -> CellReader<'_> {
-        assert!((1..=2).contains(&panels.len()) && block <= self.blocks);
-        let second = (panels.len() == 2).then(|| self.panel(panels.start + 1));
-        // SAFETY: panels of so many blocks.
-        unsafe { CellReader::new(self.panel(panels.start), second, block..self.blocks) }
+    /// For reading a panel as bf16 from this block on; with a prefetch distance in bytes.
+    #[inline(always)]
+    pub(crate) fn reader(&self, panel: usize, block: usize, ahead: Option<usize>) -> AnyPanel {
+        assert!(block <= self.blocks);
+        let (format, cells) = self.panel(panel);
+        AnyPanel { format, cells, block, ahead }
     }
 
     /// Where a block of a panel lies; behind the last panel, where that ends.

@@ -8,19 +8,11 @@
 //! near to the file as rounding would be, and takes less time, of which expanding has little.
 
 mod codes;
-mod expand;
-mod few_rows;
 mod format;
-mod reader;
+mod panel;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::few_rows::few_rows;
 #[cfg(test)]
 pub(crate) use self::format::GIVEN_BACK;
-pub(crate) use self::reader::CellReader;
-
-/// So many rows take less time when they are multiplied with codes as they are read.
-pub(crate) const MOST_FROM_CODES: usize = 2;
-/// So far ahead codes are asked for.
-const PREFETCH_BYTES: usize = 4 << 10;
+pub(crate) use self::panel::AnyPanel;

@@ -163,7 +163,7 @@ pub(crate) unsafe fn add<const ROWS: usize, const COLUMNS: usize>(operands: &Ope
     }
 }
 
-macro_rules! ask {
+macro_rules! prefetch {
     (far first) => {
         "prefetcht1 [{first}]"
     };
@@ -176,37 +176,37 @@ macro_rules! ask {
 }
 
 macro_rules! many_two_by_two {
-    ($operands:expr, $blocks:expr, $asking:expr, $load_left:literal, $load_right:literal) => {
-        match ($asking.far.first.is_null(), $asking.near.is_null()) {
-            (true, true) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [], []),
-            (false, true) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [far], []),
-            (true, false) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [], [near]),
-            (false, false) => many_two_by_two!($operands, $blocks, $asking, $load_left, $load_right, [far], [near]),
+    ($operands:expr, $blocks:expr, $prefetch:expr, $load_left:literal, $load_right:literal) => {
+        match ($prefetch.far.first.is_null(), $prefetch.near.is_null()) {
+            (true, true) => many_two_by_two!($operands, $blocks, $prefetch, $load_left, $load_right, [], []),
+            (false, true) => many_two_by_two!($operands, $blocks, $prefetch, $load_left, $load_right, [far], []),
+            (true, false) => many_two_by_two!($operands, $blocks, $prefetch, $load_left, $load_right, [], [near]),
+            (false, false) => many_two_by_two!($operands, $blocks, $prefetch, $load_left, $load_right, [far], [near]),
         }
     };
     (
-        $operands:expr, $blocks:expr, $asking:expr,
+        $operands:expr, $blocks:expr, $prefetch:expr,
         $load_left:literal, $load_right:literal, [$($far:ident)?], [$($near:ident)?]
     ) => {{
-        let (operands, asking): (&Operands, &mut Prefetch) = ($operands, $asking);
-        let Prefetch { far: Pages { mut first, mut rest, mut blocks }, mut near } = *asking;
+        let (operands, prefetch): (&Operands, &mut Prefetch) = ($operands, $prefetch);
+        let Prefetch { far: Pages { mut first, mut rest, mut blocks }, mut near } = *prefetch;
         asm!(
             "2:",
             concat!($load_left, " tmm4, [{a} + {row}]"),
-            $(ask!($near 0),)?
+            $(prefetch!($near 0),)?
             concat!($load_right, " tmm6, [{b} + {row}]"),
-            $(ask!($far first),)?
+            $(prefetch!($far first),)?
             "tdpbf16ps tmm0, tmm4, tmm6",
-            $(ask!($near 64),)?
+            $(prefetch!($near 64),)?
             concat!($load_left, " tmm5, [{a_below} + {row}]"),
-            $(ask!($far 0),)?
+            $(prefetch!($far 0),)?
             "tdpbf16ps tmm2, tmm5, tmm6",
-            $(ask!($near 128),)?
+            $(prefetch!($near 128),)?
             concat!($load_right, " tmm7, [{b_right} + {row}]"),
-            $(ask!($far 64),)?
+            $(prefetch!($far 64),)?
             "tdpbf16ps tmm1, tmm4, tmm7",
-            $(ask!($near 192),)?
-            $(ask!($far 128),)?
+            $(prefetch!($near 192),)?
+            $(prefetch!($far 128),)?
             "tdpbf16ps tmm3, tmm5, tmm7",
             "add {near}, {near_bytes}",
             "add {first}, {first_bytes}",
@@ -240,32 +240,34 @@ macro_rules! many_two_by_two {
             page_blocks = const Pages::BLOCKS,
             options(nostack),
         );
-        *asking = Prefetch { far: Pages { first, rest, blocks }, near };
+        *prefetch = Prefetch { far: Pages { first, rest, blocks }, near };
     }};
 }
 
-/// [`add`] of 2 × 2 tiles for some blocks that follow each other on both sides, with something to ask for on the way.
+/// [`add`] of 2 × 2 tiles for some blocks that follow each other on both sides, with prefetches on the way.
 ///
 /// # Safety
 /// As of [`add`]; there is at least one block, and pairs of k are [`ROW_BYTES`] apart on the right.
 #[inline(always)]
-pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, asking: &mut Prefetch) {
+pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, prefetch: &mut Prefetch) {
     debug_assert!(blocks > 0 && operands.right_pair_bytes == ROW_BYTES);
     or_emulated!({
         for block in 0..blocks {
             let to_block = block * TILE_ROWS * ROW_BYTES;
             let (left, right) = (operands.left.byte_add(to_block), operands.right.byte_add(to_block));
             emulated::add::<2, 2>(&Operands { left, right, ..*operands });
-            asking.step();
+            prefetch.step();
         }
     });
     // SAFETY: the caller's promise.
     unsafe {
         match operands.streamed {
             // It is a hint, and nobody has such operands.
-            Streamed::Neither | Streamed::Right => many_two_by_two!(operands, blocks, asking, "tileloadd", "tileloadd"),
-            Streamed::Left => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloadd"),
-            Streamed::Both => many_two_by_two!(operands, blocks, asking, "tileloaddt1", "tileloaddt1"),
+            Streamed::Neither | Streamed::Right => {
+                many_two_by_two!(operands, blocks, prefetch, "tileloadd", "tileloadd")
+            }
+            Streamed::Left => many_two_by_two!(operands, blocks, prefetch, "tileloaddt1", "tileloadd"),
+            Streamed::Both => many_two_by_two!(operands, blocks, prefetch, "tileloaddt1", "tileloaddt1"),
         }
     }
 }
@@ -277,7 +279,7 @@ mod tests {
 
     /// What is emulated elsewhere, where there are tiles.
     #[test]
-    fn asking_moves_on_as_it_says() {
+    fn prefetches_move_on_as_emulated() {
         if !available() {
             return;
         }
@@ -294,8 +296,8 @@ mod tests {
                     if far { std::ptr::without_provenance(page * Pages::BYTES) } else { std::ptr::null() }
                 };
                 let near = if near { operand.cast() } else { std::ptr::null() };
-                let mut asking = Prefetch { far: Pages { first: page(9), rest: page(7), blocks: 3 }, near };
-                let mut expected = asking;
+                let mut prefetch = Prefetch { far: Pages { first: page(9), rest: page(7), blocks: 3 }, near };
+                let mut expected = prefetch;
                 let operands = Operands {
                     left: operand,
                     left_tile_bytes: 20 * TILE_ROWS * ROW_BYTES,
@@ -304,9 +306,9 @@ mod tests {
                     right_panel_bytes: 20 * TILE_ROWS * ROW_BYTES,
                     streamed: Streamed::Left,
                 };
-                add_many(&operands, blocks, &mut asking);
+                add_many(&operands, blocks, &mut prefetch);
                 (0..blocks).for_each(|_| expected.step());
-                assert_eq!((asking.far, asking.near), (expected.far, expected.near), "{blocks} blocks");
+                assert_eq!((prefetch.far, prefetch.near), (expected.far, expected.near), "{blocks} blocks");
             }
         }
     }

@@ -55,14 +55,14 @@ fn plainly(tile: &[u8; TILE_BYTES], table: &[u8; 16], to: &mut [u16; TILE]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod x86 {
+mod x86 {
     use std::arch::x86_64::*;
 
     use super::LOW_BYTES;
     use crate::weights::layout::TILE_ROWS;
 
     /// Rows of a tile whose codes share a line.
-    pub(in crate::weights::bf12) const QUAD: usize = 4;
+    const QUAD: usize = 4;
     /// Of a row: 16 columns at a pair of k.
     const ROW_WORDS: usize = 32;
 
@@ -70,7 +70,7 @@ pub(super) mod x86 {
     /// As for [`expand`](super::expand), and the machine has AVX-512 with byte instructions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(in crate::weights::bf12) unsafe fn expand_64(tile: *const u8, table: &[u8; 16], to: *mut u16) {
+    pub(super) unsafe fn expand_64(tile: *const u8, table: &[u8; 16], to: *mut u16) {
         // SAFETY: the caller's promise.
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
@@ -88,7 +88,7 @@ pub(super) mod x86 {
     /// The tile is readable, and the machine has AVX-512 with byte instructions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(in crate::weights::bf12) unsafe fn rows_64(tile: *const u8, table: __m512i, quad: usize) -> [__m512i; QUAD] {
+    unsafe fn rows_64(tile: *const u8, table: __m512i, quad: usize) -> [__m512i; QUAD] {
         // SAFETY: the caller's promise.
         unsafe {
             let half = _mm512_set1_epi8(15);

@@ -127,7 +127,7 @@ fn however_many_panels_an_item_has() {
 }
 
 #[test]
-fn all_weights_are_asked_for_before_they_are_needed() {
+fn all_weights_are_prefetched_before_they_are_needed() {
     const PRODUCTS: usize = 8;
     // One pass of whole panels, which follow each other; several; slices of deep ones; a lone last panel.
     let shapes = [(6, 18), (5, 24), (6, 64), (7, 64), (6, 128)];
@@ -138,16 +138,16 @@ fn all_weights_are_asked_for_before_they_are_needed() {
             first..first + blocks.len() * matrix.block_bytes(panel) / 64
         };
         let passes: Vec<Pass> = Passes::new(0..panels, blocks, PassBlocks::near(blocks)).collect();
-        let mut asked = std::collections::HashSet::new();
+        let mut prefetched = std::collections::HashSet::new();
         for (i, pass) in passes.iter().enumerate() {
             for line in pass.panels.clone().flat_map(|panel| lines_of(panel, pass.blocks.clone())) {
-                // What the second one begins with was to be asked for before the first.
-                assert!(i < 2 || asked.contains(&line), "{panels} panels × {blocks} blocks, pass {i}, {compact}");
+                // What the second one begins with was to be prefetched before the first.
+                assert!(i < 2 || prefetched.contains(&line), "{panels} panels × {blocks} blocks, pass {i}, {compact}");
             }
             let ahead = ahead(&matrix, passes.get(i + 1), passes.get(i + 2));
             let steps = PRODUCTS * pass.blocks.len();
             assert!(!compact || pass.panels.len() < PRODUCT_PANELS || ahead.left() <= steps);
-            asked.extend(ahead.lines(steps, pass.blocks.len()));
+            prefetched.extend(ahead.lines(steps, pass.blocks.len()));
         }
     }
 }

@@ -1,10 +1,11 @@
 use super::*;
+use crate::matmul::bf16::sizes::STREAM_BLOCKS;
 
 use crate::simd::isa::Isa;
-use crate::weights::bf12::Compact;
-use crate::weights::chunks::Chunks;
+use crate::weights::Matrix;
 use crate::weights::element::Element;
 use crate::weights::layout::{BLOCK_DEPTH, tile_index};
+use crate::weights::tile_reader::TileReader;
 
 /// Wide in its exponents, some of them so small that products vanish.
 fn value(i: usize) -> bf16 {
@@ -78,7 +79,9 @@ impl Kernel for WideBlock<'_> {
         for panel in 0..self.product.panels {
             let b = self.b[bf16::index(0, panel * LANES, self.width)..].as_ptr();
             // SAFETY: all of B's pairs; rows and sums are the test's.
-            unsafe { widened.put_columns::<L>(panel, b, pair_stride(self.width), self.product.pairs) };
+            unsafe {
+                widened.put_columns::<L, _>(panel, Plain::new(b, pair_stride(self.width), 0), self.product.pairs)
+            };
         }
         // SAFETY: as above.
         unsafe { self.product.run::<L>(&mut widened) };
@@ -120,22 +123,23 @@ impl Kernel for ByBlocks<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes>(mut self) {
+    fn run<L: Lanes>(self) {
         // SAFETY: the test has made room.
-        unsafe { self.0.stream::<L>(self.1, &mut self.2) };
+        unsafe { self.0.stream::<L>(self.1, self.2) };
     }
 }
 
 #[test]
 fn streamed_or_not_the_sums_are_the_same() {
     for (panels, blocks) in [(1, 1), (2, 4), (2, 5), (1, 6), (2, 11)] {
-        let weights: Vec<bf16> = (0..panels * blocks * TILE).map(|i| value(i + 5)).collect();
-        let compact = Compact::new(&mut Chunks::default(), panels, blocks).unwrap();
-        for (panel, weights) in weights.chunks(blocks * TILE).enumerate() {
-            compact.pack(panel, weights);
-        }
+        // Of few exponents, so that they fit into 12 bits.
+        let bits = |i: usize| value(i + 5).to_bits() & 0x85ff | 0x3800;
+        let [weights, compact] =
+            [false, true].map(|compact| Matrix::of_bits(panels, blocks * BLOCK_DEPTH, compact, bits));
+        assert!(weights.is_plain() && !compact.is_plain());
         let a: Vec<bf16> = (0..2 * blocks * TILE).map(|i| value(i * 3 + 2)).collect();
-        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| (1..=32).map(move |rows| (isa, rows))) {
+        let isas = Isa::available().into_iter().filter(|isa| isa.has_tiles());
+        for (isa, rows) in isas.flat_map(|isa| (1..=32).map(move |rows| (isa, rows))) {
             let mut c = [[0.0; 2 * TILE_ROWS * 2 * LANES]; 2];
             let [plain, streamed] = &mut c;
             let product = |c: &mut [f32]| PairsProduct {
@@ -144,7 +148,7 @@ fn streamed_or_not_the_sums_are_the_same() {
                 pairs: blocks * BLOCK_PAIRS,
                 a: a.as_ptr(),
                 a_tile_stride: blocks * TILE,
-                b: weights.as_ptr(),
+                b: weights.panel(0),
                 b_pair_stride: pair_stride(LANES),
                 b_panel_stride: blocks * TILE,
                 b_ahead: 0,
@@ -157,7 +161,7 @@ fn streamed_or_not_the_sums_are_the_same() {
             let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
             let to = room.as_mut_ptr();
             let by_blocks = PairsProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
-            isa.run(ByBlocks(by_blocks, to, TileReader::Compact(compact.reader(0..panels, 0))));
+            isa.run(ByBlocks(by_blocks, to, TileReader::new(&compact, 0..panels, 0).unwrap()));
             for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");
             }

@@ -8,7 +8,7 @@ use crate::simd::vector::Lanes;
 
 /// What 16 k of 16 columns have in common: their weights are `code · scale + offset`, where codes have the bias of their place.
 #[derive(Clone, Copy)]
-pub(super) struct Scaled<L> {
+pub(crate) struct Scaled<L> {
     pub(super) scale: L,
     pub(super) offsets: [L; PLACES],
 }
@@ -59,14 +59,6 @@ impl CellFormat {
                     (cell.add(block * code_bytes(BITS)), [first, second])
                 }
             }
-        }
-    }
-
-    /// Asks for as much as a block takes. Blocks of the next panel follow those of this one.
-    #[inline(always)]
-    pub(super) fn prefetch<L: Lanes>(self, cells: *const u8, block: usize) {
-        for line in (0..self.block_bytes()).step_by(64) {
-            L::prefetch(cells.wrapping_add(block * self.block_bytes() + line));
         }
     }
 }

@@ -4,13 +4,12 @@ use half::bf16;
 use super::super::cell_format::CellFormat;
 use super::super::codes::{code_bytes, put};
 use super::codes::{bias, biased};
-use super::expand::Expand;
-use super::few_rows::{OneRow, Product, TwoRows};
-use crate::matmul::bf16::widen;
-use crate::matmul::quant::buffers::PANELS;
+use super::panel::AnyPanel;
+use crate::matmul::bf16::Chains;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
-use crate::weights::layout::{GROUP, TILE, tile_index};
+use crate::weights::format::{PanelKernel, WeightFormat};
+use crate::weights::layout::{BLOCK_PAIRS, FEW_ROWS, GROUP, TILE, tile_index};
 
 const DEPTH: usize = 512;
 const BLOCKS: usize = DEPTH / GROUP;
@@ -91,12 +90,32 @@ fn codes_take_as_many_bits_as_they_have() {
     check::<8>();
 }
 
+/// A panel, and what is done with it.
+struct OfPanel<K>(CellFormat, *const u8, K);
+
+impl<K: PanelKernel> Kernel for OfPanel<K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        AnyPanel { format: self.0, cells: self.1, block: 0, ahead: Some(4096) }.run::<L>(self.2);
+    }
+}
+
+struct Tiles<'a>(&'a mut [bf16]);
+
+impl PanelKernel for Tiles<'_> {
+    #[inline(always)]
+    fn run<L: Lanes, F: WeightFormat>(self, mut panel: F) {
+        // SAFETY: all blocks of a panel.
+        unsafe { panel.expand::<L>(BLOCKS, self.0.as_mut_ptr()) };
+    }
+}
+
 /// All blocks of a panel.
 fn expanded(isa: Isa, format: CellFormat, cells: &[u8]) -> Vec<bf16> {
     let mut tiles = vec![bf16::NAN; BLOCKS * TILE];
-    for (block, tile) in tiles.chunks_mut(TILE).enumerate() {
-        isa.run(Expand { format, cells: cells.as_ptr(), block, to: tile.as_mut_ptr() });
-    }
+    isa.run(OfPanel(format, cells.as_ptr(), Tiles(&mut tiles)));
     tiles
 }
 
@@ -143,23 +162,17 @@ fn weights_are_what_the_file_stands_for() {
     }
 }
 
-struct Widen<'a>(&'a [bf16], usize, &'a mut [f32]);
+const C_STRIDE: usize = 2 * LANES;
 
-impl Kernel for Widen<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        // SAFETY: rows of one tile, and all blocks.
-        unsafe { widen::<L>(self.0.as_ptr(), self.1, self.2) };
-    }
+fn sums<const R: usize>(x: &[bf16], c: &mut [f32]) -> Chains<R> {
+    Chains { left: x.as_ptr(), pairs: BLOCKS * BLOCK_PAIRS, c: c.as_mut_ptr(), c_stride: C_STRIDE, resume: false }
 }
 
 #[test]
 fn few_rows_meet_the_weights_of_tiles_in_their_order() {
     let mut x = vec![bf16::NAN; BLOCKS * TILE];
     let value = |row: usize, k: usize| bf16::from_f32((noise(row * DEPTH + k) >> 40) as f32 / (1 << 23) as f32 - 1.0);
-    for (row, k) in (0..2).flat_map(|row| (0..DEPTH).map(move |k| (row, k))) {
+    for (row, k) in (0..FEW_ROWS).flat_map(|row| (0..DEPTH).map(move |k| (row, k))) {
         x[tile_index(row, k, BLOCKS)] = value(row, k);
     }
     for dtype in dtypes() {
@@ -167,18 +180,15 @@ fn few_rows_meet_the_weights_of_tiles_in_their_order() {
         let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
         let cells = panel(format, dtype, &rows);
         let tiles = expanded(Isa::Portable, format, &cells);
-        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 2)]) {
-            let mut widened = vec![0.0; rows * DEPTH];
-            isa.run(Widen(&x, rows, &mut widened));
-            let mut c = [7.0; 2 * PANELS * LANES];
-            let product =
-                Product { format, cells: cells.as_ptr(), blocks: BLOCKS, x: widened.as_ptr(), c: c.as_mut_ptr() };
+        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| (1..=FEW_ROWS).map(move |rows| (isa, rows))) {
+            let mut c = [7.0; FEW_ROWS * C_STRIDE];
             match rows {
-                1 => isa.run(OneRow(product)),
-                _ => isa.run(TwoRows(product)),
+                1 => isa.run(OfPanel(format, cells.as_ptr(), sums::<1>(&x, &mut c))),
+                2 => isa.run(OfPanel(format, cells.as_ptr(), sums::<2>(&x, &mut c))),
+                _ => isa.run(OfPanel(format, cells.as_ptr(), sums::<3>(&x, &mut c))),
             }
             for (i, got) in c.into_iter().enumerate() {
-                let (row, column) = (i / (PANELS * LANES), i % (PANELS * LANES));
+                let (row, column) = (i / C_STRIDE, i % C_STRIDE);
                 let expected = if row < rows && column < LANES {
                     (0..BLOCKS).fold(0.0, |sum, block| {
                         let chain = |odd: usize| {

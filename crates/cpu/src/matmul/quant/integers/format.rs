@@ -25,7 +25,7 @@ impl CellFormat {
         }
     }
 
-    /// A block of a panel that begins at `cells`; what lies so many bytes ahead of it is asked for.
+    /// A block of a panel that begins at `cells`; prefetches what lies so many bytes ahead.
     ///
     /// # Safety
     /// The panel has it.
