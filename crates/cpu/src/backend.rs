@@ -15,7 +15,7 @@ use half::bf16;
 
 use crate::batch::{Batch, BatchHalves};
 use crate::layers::decoder::{Decode, Decoder, DecoderSizes, Layers, PhaseClock, Watchers};
-use crate::matmul::quant::TokenProducts;
+use crate::matmul::quant::TokenMatmuls;
 use crate::options::{CpuOptions, Storage};
 use crate::sampling::{RowResult, Sampling, write_output};
 use crate::shards::Shards;
@@ -31,7 +31,7 @@ pub struct CpuBackend {
     isa: Isa,
     pub(crate) decoder: Box<dyn Decode>,
     slots: Slots,
-    products: TokenProducts,
+    products: TokenMatmuls,
     batch: Batch,
     halves: BatchHalves,
     results: Vec<RowResult>,
@@ -104,7 +104,7 @@ impl CpuBackend {
             }
         };
         let products = decoder.products(options.products.of_tokens());
-        let guarantee = if products == Some(TokenProducts::Both) { Guarantee::ByOrigin } else { Guarantee::ByToken };
+        let guarantee = if products == Some(TokenMatmuls::Both) { Guarantee::ByOrigin } else { Guarantee::ByToken };
         let layers_done = LayerCounter::with_pieces(decoder.team().progress());
         Ok(Self {
             spec: BackendSpec {
@@ -125,7 +125,7 @@ impl CpuBackend {
             decoder,
             slots: Slots::new(options.max_slots, options.kv_pages, spec.vocab),
             // Without quantized weights the choice has no effect.
-            products: products.unwrap_or(TokenProducts::Floats),
+            products: products.unwrap_or(TokenMatmuls::Float),
             batch: Batch::default(),
             halves: BatchHalves::default(),
             results: Vec::new(),

@@ -10,7 +10,6 @@ pub(crate) mod arithmetic;
 pub(crate) mod bf16;
 pub(crate) mod f32;
 pub(crate) mod gemm;
-pub(crate) mod kept_rows;
 pub(crate) mod multiply;
 pub(crate) mod quant;
 pub(crate) mod rows;

@@ -4,7 +4,7 @@ use baton_fabric::{KvLayout, PageOrder};
 use baton_model::{DecoderSpec, Dtype};
 use half::bf16;
 
-use crate::matmul::quant::TokenProducts;
+use crate::matmul::quant::TokenMatmuls;
 use crate::memory::kv::KvElement;
 use crate::simd::isa::Isa;
 use crate::simd::vector::padded;
@@ -86,12 +86,12 @@ pub enum Products {
 
 impl Products {
     /// `Auto` depends on the machine, not on the configured instruction set, which must not change a result.
-    pub(crate) fn of_tokens(self) -> TokenProducts {
+    pub(crate) fn of_tokens(self) -> TokenMatmuls {
         match self {
-            Self::Auto if Isa::best().has_tiles() => TokenProducts::Both,
-            Self::Float => TokenProducts::Floats,
-            Self::Auto | Self::Integer => TokenProducts::Integers,
-            Self::Both => TokenProducts::Both,
+            Self::Auto if Isa::best().has_tiles() => TokenMatmuls::Both,
+            Self::Float => TokenMatmuls::Float,
+            Self::Auto | Self::Integer => TokenMatmuls::Integer,
+            Self::Both => TokenMatmuls::Both,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 
 use super::{Batch, SegmentRows, Wanted};
-use crate::matmul::quant::{CodeProducts, TokenProducts};
+use crate::matmul::quant::{QuantMatmul, TokenMatmuls};
 
 /// Buffers are reused from step to step.
 #[derive(Default)]
@@ -23,8 +23,8 @@ impl BatchHalves {
     pub(crate) fn cut<'a>(
         &'a mut self,
         step: &'a Batch,
-        products: TokenProducts,
-    ) -> (Option<(&'a Batch, CodeProducts)>, (&'a Batch, CodeProducts)) {
+        products: TokenMatmuls,
+    ) -> (Option<(&'a Batch, QuantMatmul)>, (&'a Batch, QuantMatmul)) {
         let of = |generated| products.of(generated);
         let any = |generated| step.rows.iter().any(|row| row.generated == generated);
         match (any(false), any(true)) {
@@ -111,14 +111,11 @@ mod tests {
     fn prompts_come_first() {
         let mixed = step(&[(9, 1, 9), (30, 5, 33), (0, 2, 4), (4, 1, 4)]);
         let mut halves = BatchHalves::default();
-        let (first, last) = halves.cut(&mixed, TokenProducts::Both);
+        let (first, last) = halves.cut(&mixed, TokenMatmuls::Both);
         let (prompts, products) = first.unwrap();
-        assert_eq!(
-            (part(prompts), products),
-            ((vec![(0, 30, 3), (3, 0, 2)], vec![1, 2, 3, 6, 7]), CodeProducts::Floats)
-        );
+        assert_eq!((part(prompts), products), ((vec![(0, 30, 3), (3, 0, 2)], vec![1, 2, 3, 6, 7]), QuantMatmul::Float));
         let generated = (vec![(0, 9, 1), (1, 33, 2), (3, 4, 1)], vec![0, 4, 5, 8]);
-        assert_eq!((part(last.0), last.1), (generated, CodeProducts::Integers));
+        assert_eq!((part(last.0), last.1), (generated, QuantMatmul::Integer));
     }
 
     #[test]
@@ -126,10 +123,10 @@ mod tests {
         let (prompts, generated) = (step(&[(0, 3, 3), (2, 1, 5)]), step(&[(3, 1, 3)]));
         let mixed = step(&[(0, 3, 3), (3, 1, 3)]);
         for (batch, products, expected) in [
-            (&prompts, TokenProducts::Both, CodeProducts::Floats),
-            (&generated, TokenProducts::Both, CodeProducts::Integers),
-            (&mixed, TokenProducts::Floats, CodeProducts::Floats),
-            (&mixed, TokenProducts::Integers, CodeProducts::Integers),
+            (&prompts, TokenMatmuls::Both, QuantMatmul::Float),
+            (&generated, TokenMatmuls::Both, QuantMatmul::Integer),
+            (&mixed, TokenMatmuls::Float, QuantMatmul::Float),
+            (&mixed, TokenMatmuls::Integer, QuantMatmul::Integer),
         ] {
             let mut halves = BatchHalves::default();
             let (first, (last, got)) = halves.cut(batch, products);

@@ -22,7 +22,7 @@ use crate::batch::Batch;
 use crate::matmul::arithmetic::Waiting;
 use crate::matmul::gemm::OwnRows;
 use crate::matmul::multiply::Multiply;
-use crate::matmul::quant::{CodeProducts, TokenProducts};
+use crate::matmul::quant::{QuantMatmul, TokenMatmuls};
 use crate::memory::kv::{KeyScales, KvPool, KvShape};
 use crate::memory::shared::Shared;
 use crate::memory::workspace::Workspace;
@@ -69,7 +69,7 @@ pub(crate) trait Decode: Send {
     fn step(
         &mut self,
         batch: &Batch,
-        products: CodeProducts,
+        products: QuantMatmul,
         sink: &dyn LogitsSink,
         watchers: Watchers<'_>,
     ) -> Result<(), BackendError>;
@@ -77,10 +77,10 @@ pub(crate) trait Decode: Send {
     fn team(&self) -> &Team;
 
     /// The element types and the order of sums, as they appear in a `numerics_id`.
-    fn numerics(&self, products: Option<TokenProducts>) -> String;
+    fn numerics(&self, products: Option<TokenMatmuls>) -> String;
 
     /// How the quantized weights are multiplied, if there are any: as `wanted`, where their formats allow it.
-    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts>;
+    fn products(&self, wanted: TokenMatmuls) -> Option<TokenMatmuls>;
 
     /// The memory of the weights that a phase reads in all layers.
     fn weight_bytes(&self, phase: Phase) -> usize;
@@ -160,7 +160,7 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
     fn step(
         &mut self,
         batch: &Batch,
-        products: CodeProducts,
+        products: QuantMatmul,
         sink: &dyn LogitsSink,
         watchers: Watchers<'_>,
     ) -> Result<(), BackendError> {
@@ -205,12 +205,12 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
         &self.team
     }
 
-    fn numerics(&self, products: Option<TokenProducts>) -> String {
-        let products = products.map_or("", TokenProducts::in_numerics_id);
+    fn numerics(&self, products: Option<TokenMatmuls>) -> String {
+        let products = products.map_or("", TokenMatmuls::in_numerics_id);
         format!("{}-{}{products}{}", W::NAME, W::PLAN, K::NUMERICS)
     }
 
-    fn products(&self, wanted: TokenProducts) -> Option<TokenProducts> {
+    fn products(&self, wanted: TokenMatmuls) -> Option<TokenMatmuls> {
         self.weights.products(wanted)
     }
 

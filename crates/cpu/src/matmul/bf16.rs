@@ -18,7 +18,7 @@ mod few_rows;
 #[cfg(target_arch = "x86_64")]
 mod many_rows;
 #[cfg(target_arch = "x86_64")]
-mod meanwhile;
+mod overlap;
 #[cfg(target_arch = "x86_64")]
 mod passes;
 mod product;
@@ -40,7 +40,7 @@ pub(crate) use self::few_rows::Chains;
 use self::few_rows::few_rows;
 #[cfg(target_arch = "x86_64")]
 use self::many_rows::many_rows;
-pub(crate) use self::product::{PagedProduct, PairsProduct, distance};
+pub(crate) use self::product::{PagedProduct, TileProduct, distance};
 use self::sizes::{ITEM_ELEMENTS, MAX_ITEM_ROWS, PRODUCT_ROWS};
 #[cfg(target_arch = "x86_64")]
 use self::streamed::streamed;
@@ -48,7 +48,7 @@ pub(crate) use self::tile_rows::TileRows;
 use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::gemm::GemmItem;
 use crate::matmul::multiply::Multiply;
-use crate::matmul::quant::{self, CodeProducts};
+use crate::matmul::quant::{self, QuantMatmul};
 use crate::matmul::rows::Rows;
 use crate::simd::vector::{Lanes, to_bf16};
 use crate::weights::layout::{BLOCK_DEPTH, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
@@ -99,7 +99,7 @@ impl Multiply for bf16 {
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
         let (matrix, rows) = (&item.weights.matrix, item.rows.len());
         if let Some(cells) = matrix.quantized()
-            && item.gemm.products == CodeProducts::Integers
+            && item.gemm.products == QuantMatmul::Integer
         {
             return quant::integers::<L>(item, cells, &mut packed.quant);
         }

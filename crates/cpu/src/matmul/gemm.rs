@@ -6,7 +6,7 @@ use std::ops::Range;
 
 pub(crate) use self::places::Places;
 use crate::matmul::arithmetic::{Arithmetic, Waiting};
-use crate::matmul::quant::CodeProducts;
+use crate::matmul::quant::QuantMatmul;
 use crate::matmul::rows::Rows;
 use crate::memory::shared::Shared;
 use crate::simd::isa::Isa;
@@ -18,7 +18,7 @@ pub(crate) struct Gemm<'a, E: Arithmetic> {
     /// One part per shard.
     pub(crate) weights: &'a [Projection<E>],
     /// With weights that are codes.
-    pub(crate) products: CodeProducts,
+    pub(crate) products: QuantMatmul,
     pub(crate) y: Output<'a, E>,
 }
 
@@ -155,7 +155,7 @@ impl<E: Arithmetic> Gemm<'_, E> {
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
         let of_whole_numbers =
-            self.products == CodeProducts::Integers && self.weights.iter().any(|part| part.matrix.is_quantized());
+            self.products == QuantMatmul::Integer && self.weights.iter().any(|part| part.matrix.is_quantized());
         let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
         let reads_again =
             isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);

@@ -156,7 +156,7 @@ pub(crate) trait Lanes: Copy {
     /// The first halves of 16 words at `p` are writable.
     unsafe fn store_bf16_apart(self, p: *mut u8);
 
-    /// The nearest whole numbers, ties to even, as signed bytes. The lanes are in -127..=127.
+    /// The nearest integers, ties to even, as signed bytes. The lanes are in -127..=127.
     ///
     /// # Safety
     /// 16 bytes are writable at `p`.

@@ -33,7 +33,7 @@ pub(crate) const TILE_BYTES: usize = LOW_BYTES + CODE_BYTES;
 const LINE: usize = 64;
 
 /// A matrix of panels, each as deep as so many tiles.
-pub(crate) struct Compact {
+pub(crate) struct Bf12 {
     memory: Arc<Region>,
     offset: usize,
     panels: Vec<OnceLock<Panel>>,
@@ -45,7 +45,7 @@ struct Panel {
     exceptions: Box<[Exception]>,
 }
 
-impl Compact {
+impl Bf12 {
     /// Panels are to be packed before anybody reads them.
     pub(crate) fn new(chunks: &mut Chunks, panels: usize, blocks: usize) -> Result<Self, BackendError> {
         let (memory, offset) = chunks.take(panels * blocks * TILE_BYTES)?;
@@ -202,7 +202,7 @@ mod tests {
             let panel_weights = |panel: usize| -> Vec<bf16> {
                 (0..BLOCKS * TILE).map(|i| weight(panel * 100_003 + i, oddities)).collect()
             };
-            let compact = Compact::new(&mut Chunks::default(), panels, BLOCKS).unwrap();
+            let compact = Bf12::new(&mut Chunks::default(), panels, BLOCKS).unwrap();
             for panel in 0..panels {
                 compact.pack(panel, &panel_weights(panel));
             }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn any_bits_come_back() {
         let every: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
-        let compact = Compact::new(&mut Chunks::default(), 1, every.len() / TILE).unwrap();
+        let compact = Bf12::new(&mut Chunks::default(), 1, every.len() / TILE).unwrap();
         compact.pack(0, &every);
         for isa in Isa::available() {
             let mut read = vec![bf16::ZERO; every.len()];

@@ -8,7 +8,7 @@ use super::columns::{Order, RowSlice};
 use super::matrix::{Arena, Matrix, Recipe, Types, pack, packed_elements};
 use super::source::{Weights, matrix, vector};
 use crate::layers::decoder::Phase;
-use crate::matmul::quant::TokenProducts;
+use crate::matmul::quant::TokenMatmuls;
 use crate::shards::{Deal, Shards};
 use crate::simd::vector::{LANES, padded};
 use crate::threads::team::Team;
@@ -129,13 +129,13 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// Those of codes, if some are kept as such. Logits have whole numbers in any case.
-    pub(crate) fn products(&self, of_layers: TokenProducts) -> Option<TokenProducts> {
+    /// Those of codes, if some are kept as such. Logits have integers in any case.
+    pub(crate) fn products(&self, of_layers: TokenMatmuls) -> Option<TokenMatmuls> {
         let in_layer =
             |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
         match self.layers.iter().any(in_layer) {
             true => Some(of_layers),
-            false => are_codes(&self.head).then_some(TokenProducts::Integers),
+            false => are_codes(&self.head).then_some(TokenMatmuls::Integer),
         }
     }
 }

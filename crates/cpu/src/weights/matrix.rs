@@ -9,7 +9,7 @@ use crate::matmul::quant::Cells;
 use crate::memory::region::Region;
 use crate::simd::vector::{LANES, Lanes, padded};
 use crate::threads::team::{Member, Team};
-use crate::weights::bf12::{self, Compact, HighBytes};
+use crate::weights::bf12::{self, Bf12, HighBytes};
 use crate::weights::chunks::Chunks;
 use crate::weights::columns::{Columns, Order, RowSlice};
 use crate::weights::element::Element;
@@ -29,7 +29,7 @@ pub(crate) struct Matrix<E> {
 enum Stored<E> {
     Plain(Elements<E>),
     /// The same elements in 12 bits.
-    Bf12(Compact),
+    Bf12(Bf12),
     /// Blocks of the checkpoint's quantized types.
     Quantized(Cells),
 }
@@ -215,7 +215,7 @@ impl<E: Element> Arena<E> {
         let stored = if let Some(formats) = formats {
             Stored::Quantized(Cells::new(&mut self.others, &formats, depth)?)
         } else if self.compact && E::CELLS && suits_compact::<E>(columns, depth) {
-            Stored::Bf12(Compact::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
+            Stored::Bf12(Bf12::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
         } else {
             Stored::Plain(Elements { memory: Arc::clone(&self.memory), first: first_element, element: PhantomData })
         };

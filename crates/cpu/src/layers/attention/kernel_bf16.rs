@@ -12,7 +12,7 @@ use super::block::{Block, BlockProducts};
 use super::softmax::{BlockSum, WeightsTo, largest_scores, weigh_rows};
 use super::tile_pages::TilePages;
 use crate::matmul::arithmetic::Arithmetic;
-use crate::matmul::bf16::{PagedProduct, PairsProduct, distance};
+use crate::matmul::bf16::{PagedProduct, TileProduct, distance};
 use crate::memory::region::Buffer;
 use crate::simd::prefetch::Streamed;
 use crate::simd::vector::{LANES, Lanes, load_some};
@@ -93,7 +93,7 @@ impl<K: TilePages> BlockProducts for K {
                 }
             }
             // Queries and scores hold two tiles of rows, the page 32 columns of `head_dim` k.
-            L::call(PairsProduct {
+            L::call(TileProduct {
                 rows: block.rows.end - first,
                 panels: PAGE_TOKENS / LANES,
                 pairs: block.head_dim() / 2,
@@ -178,7 +178,7 @@ impl<K: TilePages> BlockProducts for K {
             };
             // Weights and values hold two tiles of rows, each page one block of k and `width` columns.
             L::call(PagedProduct {
-                product: PairsProduct {
+                product: TileProduct {
                     rows: block.rows.end - first,
                     panels: (width - column).min(PRODUCT_COLUMNS) / LANES,
                     pairs: PAGE_TOKENS / 2,

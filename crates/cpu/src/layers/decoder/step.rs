@@ -15,7 +15,7 @@ use crate::layers::rope::RopeTable;
 use crate::matmul::arithmetic::Waiting;
 use crate::matmul::gemm::{Gemm, Output};
 use crate::matmul::multiply::{Multiply, Packed};
-use crate::matmul::quant::CodeProducts;
+use crate::matmul::quant::QuantMatmul;
 use crate::matmul::rows::{Normed, Rows, Which};
 use crate::memory::kv::{KeyScales, KvPool};
 use crate::memory::shared::Shared;
@@ -37,7 +37,7 @@ pub(super) struct Step<'a, W: Multiply, K: BlockProducts> {
     pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
     pub(super) weights: &'a DecoderWeights<W>,
-    pub(super) products: CodeProducts,
+    pub(super) products: QuantMatmul,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
     pub(super) key_scales: Option<&'a KeyScales>,
@@ -136,7 +136,7 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
         member: &Member<'_>,
         x: Rows<'a, W>,
         weights: &[Projection<W>],
-        products: CodeProducts,
+        products: QuantMatmul,
         y: Output<'a, W>,
     ) -> Result<(), Stopped> {
         let gemm = Gemm { x, weights, products, y };
@@ -254,7 +254,7 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
             let x = Normed { which: Which::Listed(wanted), ..self.normed(&self.weights.final_norm) };
             let logits = Output::Store { y: self.logits, stride: vocab };
             // Logits are not averaged by later layers, so quantized weights are multiplied as integers, which round least.
-            self.project(member, Rows::Normed(x), &self.weights.head, CodeProducts::Integers, logits)?;
+            self.project(member, Rows::Normed(x), &self.weights.head, QuantMatmul::Integer, logits)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };

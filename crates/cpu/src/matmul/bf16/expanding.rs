@@ -25,7 +25,7 @@ impl<'a> Expanding<'a> {
     /// When the turn of the pass comes. `None` where there is nothing to expand.
     ///
     /// # Safety
-    /// There is room for all tiles of the pass at `to`, which nobody else uses meanwhile.
+    /// There is room for all tiles of the pass at `to`, which nobody else uses until then.
     pub(super) unsafe fn new(pass: &Pass, matrix: &'a Matrix<bf16>, to: *mut bf16) -> Option<Self> {
         let reader = TileReader::new(matrix, pass.panels.clone(), pass.blocks.start)?;
         let blocks = pass.blocks.len();

@@ -4,9 +4,9 @@ use half::bf16;
 
 use super::ahead::Ahead;
 use super::expanding::Expanding;
-use super::meanwhile::Meanwhile;
+use super::overlap::Overlap;
 use super::passes::{LONG_PASSES, Pass, PassBlocks, Passes, SumsAt};
-use super::product::{PairsProduct, WEIGHTS_AHEAD};
+use super::product::{TileProduct, WEIGHTS_AHEAD};
 use super::sizes::{NEAR_PRODUCTS, PRODUCT_PANELS, PRODUCT_ROWS, PRODUCT_SUMS};
 use super::tile_rows::TileRows;
 use crate::matmul::gemm::GemmItem;
@@ -31,38 +31,38 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
     let next_items = Passes::new(item.panels.end..matrix.panels(), blocks, of);
     let mut passes = Passes::new(item.panels.clone(), blocks, of).chain(next_items);
     let (mut now, mut next) = (passes.next(), passes.next());
-    let mut meanwhile = Meanwhile::new(item);
+    let mut overlap = Overlap::new(item);
     let mut half = 0;
     if let Some(pass) = &now {
         // SAFETY: the first half is free.
-        meanwhile.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len())) };
+        overlap.expanding = unsafe { Expanding::new(pass, matrix, packed.expanded(half, pass.blocks.len())) };
     }
     while let Some(pass) = now.take_if(|pass| is_own(pass)) {
         let after_next = passes.next();
-        let right = match meanwhile.expanding.take().map(Expanding::complete::<L>) {
+        let right = match overlap.expanding.take().map(Expanding::complete::<L>) {
             Some((b, panel_stride)) => Right { b, panel_stride },
             None => Right::in_memory(matrix, &pass),
         };
         let (ahead, steps) = (ahead(matrix, next.as_ref(), after_next.as_ref()), rows.steps::<L>(&pass));
         // By the time that its turn comes.
         let is_next_near = ahead.left() <= steps;
-        meanwhile.ahead = if is_next_near || matrix.is_plain() { ahead } else { Ahead::nothing() };
+        overlap.ahead = if is_next_near || matrix.is_plain() { ahead } else { Ahead::nothing() };
         half = 1 - half;
         if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
             // SAFETY: this pass reads the other half.
             let expanding = unsafe { Expanding::new(next, matrix, packed.expanded(half, next.blocks.len())) };
-            meanwhile.expanding = expanding.map(|expanding| match is_next_near {
+            overlap.expanding = expanding.map(|expanding| match is_next_near {
                 true => expanding.without_prefetch(),
                 false => expanding.within(steps),
             });
         }
         match pass.sums {
-            SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut meanwhile),
-            SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut meanwhile),
+            SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut overlap),
+            SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut overlap),
         }
         (now, next) = (next, after_next);
     }
-    meanwhile.finish_all::<L>();
+    overlap.finish_all::<L>();
 }
 
 /// Both panels of a pass, before its turn comes. They follow each other, if all of their blocks are a pass.
@@ -119,15 +119,15 @@ impl PassingRows<'_> {
 
     /// A pass of all blocks: one product's sums are finished while the next one's are computed.
     #[inline(always)]
-    fn by_products<L: Lanes>(&self, pass: &Pass, right: &Right, packed: &mut TileRows, meanwhile: &mut Meanwhile<'_>) {
-        meanwhile.finish_within(pass.blocks.len(), PRODUCT_ROWS);
+    fn by_products<L: Lanes>(&self, pass: &Pass, right: &Right, packed: &mut TileRows, overlap: &mut Overlap<'_>) {
+        overlap.finish_within(pass.blocks.len(), PRODUCT_ROWS);
         for product in 0..self.products {
             let c = packed.other_sums();
-            self.multiply::<L>(product, pass, right, c, meanwhile);
+            self.multiply::<L>(product, pass, right, c, overlap);
             let first = self.item.rows.start + product * PRODUCT_ROWS;
             let rows = first..self.item.rows.end.min(first + PRODUCT_ROWS);
             // SAFETY: the next product's go to the other place.
-            unsafe { meanwhile.finish_next::<L>(rows, pass.panels.clone(), c) };
+            unsafe { overlap.finish_next::<L>(rows, pass.panels.clone(), c) };
         }
     }
 
@@ -139,37 +139,30 @@ impl PassingRows<'_> {
         place: usize,
         right: &Right,
         packed: &mut TileRows,
-        meanwhile: &mut Meanwhile<'_>,
+        overlap: &mut Overlap<'_>,
     ) {
-        meanwhile.finish_within(self.steps::<L>(pass), meanwhile.unfinished().div_ceil(pass.left));
+        overlap.finish_within(self.steps::<L>(pass), overlap.unfinished().div_ceil(pass.left));
         let sums = packed.sums(place * self.products, self.products);
         for product in 0..self.products {
             let next = if product + 1 < self.products { product + 1 } else { 0 };
-            meanwhile.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
-            self.multiply::<L>(product, pass, right, sums.wrapping_add(product * PRODUCT_SUMS), meanwhile);
+            overlap.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
+            self.multiply::<L>(product, pass, right, sums.wrapping_add(product * PRODUCT_SUMS), overlap);
         }
         if pass.left == 1 {
             // Those of the pair before: their place may be taken from the next turn on.
-            meanwhile.finish_all::<L>();
+            overlap.finish_all::<L>();
         }
         if pass.blocks.end == self.blocks {
             // SAFETY: of all rows, one after the other; they are finished when the next pair's turn is over, which has another place.
-            unsafe { meanwhile.finish_next::<L>(self.item.rows.clone(), pass.panels.clone(), sums) };
+            unsafe { overlap.finish_next::<L>(self.item.rows.clone(), pass.panels.clone(), sums) };
         }
     }
 
     /// Sums of one product, at `c`.
     #[inline(always)]
-    fn multiply<L: Lanes>(
-        &self,
-        product: usize,
-        pass: &Pass,
-        right: &Right,
-        c: *mut f32,
-        meanwhile: &mut Meanwhile<'_>,
-    ) {
+    fn multiply<L: Lanes>(&self, product: usize, pass: &Pass, right: &Right, c: *mut f32, overlap: &mut Overlap<'_>) {
         let (first_row, tile_stride) = (product * PRODUCT_ROWS, tile_stride(self.blocks));
-        let of_blocks = PairsProduct {
+        let of_blocks = TileProduct {
             rows: (self.item.rows.len() - first_row).min(PRODUCT_ROWS),
             panels: pass.panels.len(),
             pairs: pass.blocks.len() * BLOCK_PAIRS,
@@ -188,7 +181,7 @@ impl PassingRows<'_> {
         if product < self.beside::<L>(pass) {
             // SAFETY: below `Isa::run`, which has configured the tiles; there are two of rows, two panels of weights, and room for
             // the sums of both.
-            return unsafe { of_blocks.run_beside::<L>(meanwhile) };
+            return unsafe { of_blocks.run_overlapped::<L>(overlap) };
         }
         L::call(of_blocks);
     }

@@ -9,7 +9,7 @@ use half::bf16;
 
 use super::few_rows::Chains;
 #[cfg(target_arch = "x86_64")]
-use super::meanwhile::Meanwhile;
+use super::overlap::Overlap;
 #[cfg(target_arch = "x86_64")]
 use super::sizes::NEAR_BLOCKS;
 use super::vectors::{BlockProduct, Widened};
@@ -24,7 +24,7 @@ use crate::weights::layout::{BLOCK_PAIRS, FEW_ROWS, TILE, pair_stride};
 
 /// C\[rows × 16·panels\] = A · B, or C += A · B when it goes on where an earlier slice of k has ended. C holds whole tiles.
 #[derive(Clone, Copy)]
-pub(crate) struct PairsProduct {
+pub(crate) struct TileProduct {
     /// At most 32.
     pub(crate) rows: usize,
     /// 1 or 2.
@@ -49,7 +49,7 @@ pub(crate) struct PairsProduct {
 pub(super) const WEIGHTS_AHEAD: isize = 24 * pair_stride(LANES) as isize;
 
 /// Pointers in a product are good for the shapes it states: whoever makes one says why.
-impl Kernel for PairsProduct {
+impl Kernel for TileProduct {
     type Output = ();
 
     #[inline(always)]
@@ -78,7 +78,7 @@ pub(crate) fn distance(from: *const bf16, to: *const bf16) -> isize {
 }
 
 /// Without tiles.
-struct InVectors(PairsProduct);
+struct InVectors(TileProduct);
 
 impl Kernel for InVectors {
     type Output = ();
@@ -92,7 +92,7 @@ impl Kernel for InVectors {
 /// A product whose right-hand side lies in pages, each a block of k: block i at `pages[i]` + `offset`.
 pub(crate) struct PagedProduct<'a> {
     /// Of the first page; its prefetch distance is that of the last one, as each other page prefetches the next.
-    pub(crate) product: PairsProduct,
+    pub(crate) product: TileProduct,
     pub(crate) pages: &'a [*const bf16],
     pub(crate) offset: usize,
 }
@@ -111,12 +111,12 @@ impl Kernel for PagedProduct<'_> {
             // SAFETY: A has a block for every page.
             let a = unsafe { product.a.add(block * TILE) };
             let b_ahead = self.pages.get(block + 1).map_or(product.b_ahead, |&next| distance(*page, next));
-            PairsProduct { a, b: page.wrapping_add(self.offset), b_ahead, resume: block > 0, ..product }.run::<L>();
+            TileProduct { a, b: page.wrapping_add(self.offset), b_ahead, resume: block > 0, ..product }.run::<L>();
         }
     }
 }
 
-impl PairsProduct {
+impl TileProduct {
     /// From a whole tile of rows on.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
@@ -166,7 +166,7 @@ impl PairsProduct {
     /// Tiles are configured; A, B and C hold whole ones, pairs of B 64 bytes apart.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub(super) unsafe fn run_beside<L: Lanes>(&self, meanwhile: &mut Meanwhile<'_>) {
+    pub(super) unsafe fn run_overlapped<L: Lanes>(&self, overlap: &mut Overlap<'_>) {
         // SAFETY: the caller's promise.
         unsafe {
             let (blocks, c_bytes) = (self.pairs / BLOCK_PAIRS, self.c_stride * size_of::<f32>());
@@ -174,10 +174,10 @@ impl PairsProduct {
             let mut block = 0;
             while block < blocks {
                 let end = if block < NEAR_BLOCKS { blocks.min(NEAR_BLOCKS) } else { blocks };
-                let some = meanwhile.blocks().min(end - block);
-                let mut prefetch = meanwhile.prefetch();
+                let some = overlap.blocks().min(end - block);
+                let mut prefetch = overlap.prefetch();
                 amx::add_many(&self.operands(block), some, &mut prefetch);
-                meanwhile.go_on::<L>(some, prefetch);
+                overlap.go_on::<L>(some, prefetch);
                 block += some;
             }
             amx::end::<2, 2>(self.c, c_bytes);

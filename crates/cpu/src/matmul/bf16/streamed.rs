@@ -3,7 +3,7 @@
 
 use half::bf16;
 
-use super::product::{PairsProduct, WEIGHTS_AHEAD};
+use super::product::{TileProduct, WEIGHTS_AHEAD};
 use super::sizes::{PRODUCT_PANELS, PRODUCT_ROWS, STREAM_BLOCKS};
 use super::tile_rows::TileRows;
 use crate::matmul::gemm::GemmItem;
@@ -22,7 +22,7 @@ pub(super) fn streamed<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
         let panels = panel..item.panels.end.min(panel + PRODUCT_PANELS);
         let room = packed.expanded(0, STREAM_BLOCKS);
         let sums = packed.sums_of(PRODUCT_ROWS, PRODUCT_PANELS);
-        let product = PairsProduct {
+        let product = TileProduct {
             rows: item.rows.len(),
             panels: panels.len(),
             pairs: blocks * BLOCK_PAIRS,
@@ -44,7 +44,7 @@ pub(super) fn streamed<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
     }
 }
 
-impl PairsProduct {
+impl TileProduct {
     /// With B as it is read. `room` is where `b` is.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! What one member needs beside its rows when weights are cells.
 
-use super::integers::{self, Expanded, STRIP_ROWS, WholeRows};
+use super::integers::{self, Expanded, IntegerRows, STRIP_ROWS};
 use crate::memory::region::Floats;
 use crate::simd::vector::LANES;
 use baton_backend::BackendError;
@@ -11,7 +11,7 @@ pub(super) const PANELS: usize = 2;
 pub(crate) struct QuantBuffers {
     /// `[row][panel][column]` of the panels that are being computed.
     pub(super) sums: Floats,
-    pub(super) whole: WholeRows,
+    pub(super) whole: IntegerRows,
     pub(super) expanded_cells: Expanded,
 }
 
@@ -20,7 +20,7 @@ impl QuantBuffers {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, BackendError> {
         Ok(Self {
             sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * PANELS * LANES)?,
-            whole: WholeRows::new(rows, max_depth)?,
+            whole: IntegerRows::new(rows, max_depth)?,
             expanded_cells: integers::expanded(),
         })
     }

@@ -1,8 +1,8 @@
-//! Products of whole numbers, for quantized weights: another order of sums than that of tiles, with numerics of its own. For
+//! Products of integers, for quantized weights: another order of sums than that of tiles, with numerics of its own. For
 //! machines without tiles; for tokens that were generated, of which there are few at a time; and for logits everywhere, whose
 //! errors nothing evens out: no code is rounded here.
 //!
-//! The 32 values of a row that meet a block share a power of two, and become whole numbers of 14 bits. Per output and block, or
+//! The 32 values of a row that meet a block share a power of two, and become integers of 14 bits. Per output and block, or
 //! per half of one where weights have a scale per 16:
 //!
 //! ```text
@@ -42,7 +42,7 @@ use half::bf16;
 pub(super) use self::block::{Expanded, expanded};
 use self::block::{PREFETCH_BYTES, SLICE_BLOCKS};
 use self::product::IntegerProduct;
-pub(super) use self::rows::{STRIP_ROWS, WholeRows};
+pub(super) use self::rows::{IntegerRows, STRIP_ROWS};
 use super::buffers::{PANELS, QuantBuffers};
 use super::cells::Cells;
 use crate::matmul::gemm::GemmItem;
@@ -61,7 +61,7 @@ pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffe
 }
 
 #[inline(always)]
-fn round<L: Lanes>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut WholeRows) {
+fn round<L: Lanes>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut IntegerRows) {
     match &item.gemm.x {
         Rows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
         // SAFETY: written in an earlier phase; items begin at whole tiles.

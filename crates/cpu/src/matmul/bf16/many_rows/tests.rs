@@ -8,7 +8,7 @@ use super::*;
 use crate::matmul::arithmetic::{Arithmetic, Waiting};
 use crate::matmul::gemm::{Gemm, Output};
 use crate::matmul::multiply::Packed;
-use crate::matmul::quant::CodeProducts;
+use crate::matmul::quant::QuantMatmul;
 use crate::matmul::rows::Rows;
 use crate::memory::region::{Buffer, Floats};
 use crate::memory::shared::Shared;
@@ -77,7 +77,7 @@ impl Case {
             };
             let left = self.left.as_slice().as_ptr();
             let x = Rows::Waiting(Waiting::new(Shared::new(self.left.as_mut_slice()), rows, depth));
-            let gemm = Gemm { x, weights: &self.weights, products: CodeProducts::Floats, y: output };
+            let gemm = Gemm { x, weights: &self.weights, products: QuantMatmul::Float, y: output };
             let item = GemmItem { gemm: &gemm, weights: &self.weights[0], rows: 0..rows, panels };
             self.isa.run(Multiply(item, left, &mut self.packed));
         }

@@ -39,7 +39,7 @@ fn check(rows: usize, panels: usize, pairs: usize, width: usize) {
     let start: Vec<f32> = (0..2 * TILE_ROWS * c_stride).map(|i| value(i * 3 + 1).to_f32()).collect();
     for (isa, resume) in Isa::available().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
         let mut c = start.clone();
-        isa.run(PairsProduct {
+        isa.run(TileProduct {
             rows,
             panels,
             pairs,
@@ -117,7 +117,7 @@ fn rows_meet_a_block_of_up_to_four_panels() {
     }
 }
 
-struct ByBlocks<'a>(PairsProduct, *mut bf16, TileReader<'a>);
+struct ByBlocks<'a>(TileProduct, *mut bf16, TileReader<'a>);
 
 impl Kernel for ByBlocks<'_> {
     type Output = ();
@@ -142,7 +142,7 @@ fn streamed_or_not_the_sums_are_the_same() {
         for (isa, rows) in isas.flat_map(|isa| (1..=32).map(move |rows| (isa, rows))) {
             let mut c = [[0.0; 2 * TILE_ROWS * 2 * LANES]; 2];
             let [plain, streamed] = &mut c;
-            let product = |c: &mut [f32]| PairsProduct {
+            let product = |c: &mut [f32]| TileProduct {
                 rows,
                 panels,
                 pairs: blocks * BLOCK_PAIRS,
@@ -160,7 +160,7 @@ fn streamed_or_not_the_sums_are_the_same() {
             isa.run(product(plain));
             let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
             let to = room.as_mut_ptr();
-            let by_blocks = PairsProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
+            let by_blocks = TileProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
             isa.run(ByBlocks(by_blocks, to, TileReader::new(&compact, 0..panels, 0).unwrap()));
             for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");

@@ -1,4 +1,4 @@
-//! What products of whole numbers want to know of a panel's cells.
+//! What products of integers want to know of a panel's cells.
 
 use super::super::cell_format::CellFormat;
 #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,9 @@
-//! Rows as whole numbers that share a power of two, 32 by 32, in strips of rows that are multiplied at a time.
+//! Rows as integers that share a power of two, 32 by 32, in strips of rows that are multiplied at a time.
 
 use std::ops::Range;
 
 use half::bf16;
 
-use crate::matmul::kept_rows::KeptRows;
 use crate::matmul::rows::Normed;
 use crate::memory::region::{Floats, Number, Region};
 use crate::simd::vector::{LANES, Lanes, MAGIC};
@@ -58,23 +57,23 @@ impl ByteStrip {
 }
 
 /// Of one item, kept from panel to panel: `[strip][block of 32 k]`.
-pub(crate) struct WholeRows {
+pub(crate) struct IntegerRows {
     memory: Region,
     /// One, normed.
     row: Floats,
-    rounded: KeptRows,
+    rounded: Option<Range<usize>>,
 }
 
-impl WholeRows {
+impl IntegerRows {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, BackendError> {
         let memory = Region::new(rows.div_ceil(STRIP_ROWS) * max_depth.div_ceil(GROUP) * size_of::<ByteStrip>())?;
         let row = Floats::new(max_depth.next_multiple_of(GROUP))?;
-        Ok(Self { memory, row, rounded: KeptRows::default() })
+        Ok(Self { memory, row, rounded: None })
     }
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.rounded.clear();
+        self.rounded = None;
     }
 
     pub(super) fn strips(&self) -> &[ByteStrip] {
@@ -88,7 +87,7 @@ impl WholeRows {
     /// `left` has all blocks of these rows in tile order.
     #[inline(always)]
     pub(super) unsafe fn round<L: Lanes>(&mut self, rows: &Range<usize>, left: *const bf16, blocks: usize) {
-        if !self.rounded.are_missing(rows) {
+        if self.rounded.replace(rows.clone()).as_ref() == Some(rows) {
             return;
         }
         for tile in (0..rows.len()).step_by(TILE_ROWS) {
@@ -106,7 +105,7 @@ impl WholeRows {
     /// Rows that no one has rounded yet.
     #[inline(always)]
     pub(super) fn round_normed<L: Lanes>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
-        if !self.rounded.are_missing(rows) {
+        if self.rounded.replace(rows.clone()).as_ref() == Some(rows) {
             return;
         }
         assert!(normed.norm.weight.len() == blocks * GROUP && self.row.as_slice().len() >= blocks * GROUP);
@@ -182,7 +181,7 @@ pub(super) fn round<L: Lanes>(values: Values<L>) -> Whole<L> {
     let unit = power(exponent - FRACTION_BITS);
     let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
     let (even, odd) = (whole(even.mul(units_per_one)), whole(odd.mul(units_per_one)));
-    // Whole numbers below 2²⁴, so the order of the sum does not matter.
+    // Integers below 2²⁴, so the order of the sum does not matter.
     let sum = even.add(odd);
     let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
     Whole { even, odd, unit, sums: [all * unit, first * unit, (all - first) * unit] }

@@ -10,7 +10,7 @@ use super::super::superblock::Superblock;
 use super::avx512;
 use super::block::Block;
 use super::product::IntegerProduct;
-use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS, Values, WholeRows, round};
+use super::rows::{ByteStrip, HIGH, IntegerRows, ROW_BYTES, STRIP_ROWS, Values, round};
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
 use crate::weights::layout::{GROUP, tile_index};
@@ -214,7 +214,7 @@ impl Kernel for Products<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Vec<Vec<f32>> {
-        let mut whole = WholeRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
+        let mut whole = IntegerRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
         let mut expanded = vec![Block::ZERO; BLOCKS];

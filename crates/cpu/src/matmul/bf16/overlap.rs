@@ -14,7 +14,7 @@ use crate::simd::math::TOGETHER;
 use crate::simd::prefetch::Prefetch;
 use crate::simd::vector::{LANES, Lanes};
 
-pub(super) struct Meanwhile<'a> {
+pub(super) struct Overlap<'a> {
     item: &'a GemmItem<'a, bf16>,
     pub(super) ahead: Ahead,
     resumed_next: NextSums,
@@ -23,7 +23,7 @@ pub(super) struct Meanwhile<'a> {
     pub(super) expanding: Option<Expanding<'a>>,
 }
 
-impl<'a> Meanwhile<'a> {
+impl<'a> Overlap<'a> {
     pub(super) fn new(item: &'a GemmItem<'a, bf16>) -> Self {
         Self {
             item,
@@ -75,7 +75,7 @@ impl<'a> Meanwhile<'a> {
     }
 }
 
-impl Meanwhile<'_> {
+impl Overlap<'_> {
     /// So many blocks may follow each other now.
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
