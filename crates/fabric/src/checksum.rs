@@ -24,7 +24,7 @@ const STRIPE_KEY: u64 = 0x9E37_79B1_85EB_CA87;
 const LENGTH_KEY: u64 = 0xA076_1D64_78BD_642F;
 
 #[derive(Clone)]
-pub struct Checksum {
+pub(crate) struct Checksum {
     lanes: [u64; LANES],
     keys: [u64; LANES],
     bytes: u64,
@@ -39,7 +39,7 @@ impl Default for Checksum {
 
 impl Checksum {
     /// Whole stripes only, except in the last call.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         debug_assert!(self.bytes.is_multiple_of(STRIPE_BYTES as u64), "only the last piece may end within a stripe");
         self.bytes += bytes.len() as u64;
         let (stripes, tail) = bytes.as_chunks::<STRIPE_BYTES>();
@@ -51,7 +51,7 @@ impl Checksum {
         }
     }
 
-    pub fn finish(&self) -> u64 {
+    pub(crate) fn finish(&self) -> u64 {
         let mut sum = mix(self.bytes ^ LENGTH_KEY);
         for lane in self.lanes {
             sum = mix(sum ^ lane).wrapping_add(lane.rotate_left(29));
@@ -64,7 +64,7 @@ impl Checksum {
     ///
     /// # Safety
     /// Both ranges are valid for `bytes` bytes and do not overlap; nobody else touches the target.
-    pub unsafe fn copy(&mut self, source: *const u8, target: *mut u8, bytes: usize) {
+    pub(crate) unsafe fn copy(&mut self, source: *const u8, target: *mut u8, bytes: usize) {
         let mut done = 0;
         while done < bytes {
             let piece = PIECE_BYTES.min(bytes - done);
@@ -79,6 +79,7 @@ impl Checksum {
     }
 }
 
+/// Sums by the formula at the head of `checksum.rs`.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = Checksum::default();
     sum.update(bytes);

@@ -33,7 +33,7 @@ mod source;
 mod wire;
 
 pub use auth::PortKey;
-pub use checksum::{Checksum, checksum};
+pub use checksum::checksum;
 pub use counters::FabricCounters;
 pub use cursor::{Chunk, Computed, Delivered, Outcome};
 pub use error::FabricError;

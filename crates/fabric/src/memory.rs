@@ -11,7 +11,7 @@ use crate::layout::{KvLayout, ShardLayout};
 use crate::region::MemfdAddress;
 
 /// The KV of an engine, written by its steps and, in pages that are reserved for a hand-off, by the receiver. Sums are those of
-/// [`checksum`](crate::checksum()). Every operation has ended when its call returns.
+/// [`checksum`](fn@crate::checksum). Every operation has ended when its call returns.
 pub trait KvMemory: Send + Sync {
     fn layout(&self) -> &KvLayout;
 

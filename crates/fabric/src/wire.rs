@@ -94,7 +94,7 @@ pub(crate) struct Offer {
     pub(crate) first_index: u32,
     /// The sender's pages.
     pub(crate) pages: Vec<PageId>,
-    /// Per page, per sender shard, by the formula of [`crate::checksum`].
+    /// Per page, per sender shard, by the formula of [`mod@crate::checksum`].
     pub(crate) checksums: Vec<u64>,
 }
 
