@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use baton_core::{AdapterId, Numerics, ServeError, ShardCounters, TokenId, TokenLogprobs};
+use baton_core::{AdapterId, Numerics, Pooling, ServeError, ShardCounters, TokenId, TokenLogprobs};
 use baton_fabric::{KvMemory, LayerCounter};
 use thiserror::Error;
 
@@ -48,6 +48,8 @@ pub struct BackendSpec {
     pub tokens_per_step: usize,
     /// Numbers of decoding sequences that run best, ascending; empty when any number does.
     pub batch_buckets: Vec<usize>,
+    /// What can be asked of hidden states. Requests for anything else are refused.
+    pub poolings: Vec<Pooling>,
     /// Adapters that segments may name. Requests for others are refused.
     pub adapters: Vec<AdapterId>,
     pub threads: usize,
@@ -74,6 +76,8 @@ pub struct StepOutput {
     pub samples: Vec<Sample>,
     /// In the plan's order.
     pub prompt_logprobs: Vec<PromptLogprob>,
+    /// Of each pooling segment that ends its slot's prompt, in the plan's order; none of `failed` slots.
+    pub pooled: Vec<(SlotId, Vec<f32>)>,
     /// Sequences that cannot go on here, sampling or not; others are not affected.
     pub failed: Vec<(SlotId, ServeError)>,
 }
@@ -83,6 +87,7 @@ impl StepOutput {
     pub fn clear(&mut self) {
         self.samples.clear();
         self.prompt_logprobs.clear();
+        self.pooled.clear();
         self.failed.clear();
     }
 }

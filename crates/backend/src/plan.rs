@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use baton_core::{AdapterId, Choice, PageId, SamplingParams, TokenId};
+use baton_core::{AdapterId, Choice, PageId, Pooling, SamplingParams, TokenId};
 
 use crate::mask::MaskCell;
 
@@ -79,6 +79,9 @@ pub struct SegmentOutput {
     pub samples: usize,
     /// Sampling waits until it is filled, [`MASK_PATIENCE`](crate::MASK_PATIENCE) at most. Is of one token: `samples` is 1.
     pub mask: Option<MaskCell>,
+    /// Set in all segments of a prompt or in none; they come in order from position 0, unless only the last token counts. The
+    /// result leaves with the segment that ends the prompt.
+    pub pooling: Option<Pooling>,
     /// For each position of the segment: the log-probability of the token after it (known from the slot's prompt; the
     /// prompt's last position has none) and this many alternatives.
     pub prompt_logprobs: Option<u32>,

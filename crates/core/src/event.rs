@@ -74,6 +74,8 @@ pub struct PromptEvent {
     pub cached_tokens: u32,
     /// Of prompt positions 1, 2, …, when asked for: position 0 has no distribution before it.
     pub logprobs: Option<Vec<TokenLogprobs>>,
+    /// When asked for.
+    pub pooled: Option<Vec<f32>>,
     pub times: PromptTimes,
 }
 

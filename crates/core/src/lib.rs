@@ -22,7 +22,7 @@ pub use ids::{AdapterId, Attempt, Choice, PageId, RequestId, ReservationId, Toke
 pub use numerics::{Guarantee, Numerics};
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
-pub use request::{GenerateRequest, Limits, SamplingParams};
+pub use request::{GenerateRequest, Limits, Pooling, SamplingParams};
 
 /// Tokens in one KV page, on every backend: prefix matches, hand-offs and hashes are all in whole pages of this size.
 pub const PAGE_TOKENS: usize = 32;

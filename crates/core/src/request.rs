@@ -27,6 +27,8 @@ pub struct GenerateRequest {
     pub prompt_logprobs: Option<u32>,
     /// KV and tokens are those of the model with this adapter; `None` for the model alone.
     pub adapter: Option<AdapterId>,
+    /// The prompt's event brings its hidden states, pooled. Nothing is generated: `max_tokens` is 0.
+    pub pooling: Option<Pooling>,
 }
 
 impl GenerateRequest {
@@ -46,6 +48,15 @@ impl GenerateRequest {
     pub fn max_total_tokens(&self) -> usize {
         self.prompt.len() + self.limits.max_tokens as usize
     }
+}
+
+/// What one vector is made of the hidden states of a prompt, as they are after the final norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pooling {
+    /// The last token's.
+    Last,
+    /// The mean of all. Such a request takes nothing from the prefix cache.
+    Mean,
 }
 
 /// How the next token is chosen. Order of application: logit bias, repetition, presence and frequency penalties,

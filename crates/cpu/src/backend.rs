@@ -118,6 +118,7 @@ impl CpuBackend {
                 steps_in_flight: 1,
                 tokens_per_step: 1,
                 batch_buckets: Vec::new(),
+                poolings: Vec::new(),
                 adapters: Vec::new(),
                 threads,
             },

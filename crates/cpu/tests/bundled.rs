@@ -141,6 +141,7 @@ fn requests() -> Vec<GenerateRequest> {
                 logprobs: (id % 3 == 0).then_some(2),
                 prompt_logprobs: (id == 6).then_some(1),
                 adapter: None,
+                pooling: None,
             }
         })
         .collect()

@@ -132,6 +132,7 @@ mod tests {
             logprobs: None,
             prompt_logprobs: None,
             adapter: None,
+            pooling: None,
         };
         Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None }, Instant::now())
     }

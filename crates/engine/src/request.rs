@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use baton_backend::SamplerSpec;
 use baton_core::{
-    Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, PromptEvent, PromptTimes, ServeError, TokenId,
-    TokenLogprobs,
+    Choice, EngineEvent, FailedEvent, FinishReason, GenerateRequest, Pooling, PromptEvent, PromptTimes, ServeError,
+    TokenId, TokenLogprobs,
 };
 
 use crate::scheduler::Export;
@@ -20,6 +20,8 @@ pub(crate) struct ActiveRequest {
     /// Choices that have not ended, the leader first.
     pub(crate) sequences: Vec<SequenceId>,
     pub(crate) prompt: PromptProgress,
+    /// Of its hidden states; leaves with the prompt's event.
+    pub(crate) pooled: Option<Vec<f32>>,
     /// Set when the prompt is computed for another engine, and nothing else.
     pub(crate) export: Option<Export>,
     pub(crate) progress: Progress,
@@ -80,6 +82,11 @@ pub(crate) enum PromptProgress {
 }
 
 impl ActiveRequest {
+    /// Whether this choice has to compute all of the prompt, whatever there is of its KV.
+    pub(crate) fn needs_whole_prompt(&self, sequence: SequenceId) -> bool {
+        self.prompt_logprobs_for(sequence).is_some() || self.asked.pooling == Some(Pooling::Mean)
+    }
+
     /// Whether this choice still has to compute the prompt, and to ask for its log-probabilities on the way.
     pub(crate) fn prompt_logprobs_for(&self, sequence: SequenceId) -> Option<u32> {
         match &self.prompt {
@@ -126,6 +133,7 @@ impl ActiveRequest {
             attempt: self.asked.attempt,
             cached_tokens: cached_tokens.unwrap_or(0),
             logprobs: self.asked.prompt_logprobs.map(|_| std::mem::take(logprobs)),
+            pooled: self.pooled.take(),
             times: self.progress.times(now),
         };
         self.prompt = PromptProgress::Reported;

@@ -5,7 +5,9 @@ mod fake;
 
 use std::time::Duration;
 
-use baton_core::{EngineEvent, Fault, GenerateRequest, RequestId, Retry, ServeError, SessionLoad, TokenId};
+use baton_core::{
+    AdapterId, EngineEvent, Fault, GenerateRequest, Pooling, RequestId, Retry, ServeError, SessionLoad, TokenId,
+};
 use baton_engine::{EngineConfig, EngineError, EngineHandle, LocalEngine};
 use baton_protocol::{Command, Engine, TokenStream};
 use fake::{FakeModel, expected_tokens};
@@ -74,6 +76,20 @@ async fn streams_are_exact_and_end(engine: LocalEngine) {
     }
     assert_eq!(engine.report().counters.finished, 20);
     assert_eq!(engine.report().load.running, 0);
+}
+
+#[tokio::test]
+async fn what_the_backend_cannot_do_is_refused() {
+    let engine = LocalEngine::new(engine(8));
+    let asked = || request(1, 10, 1, 0);
+    for (asked, message) in [
+        (GenerateRequest { pooling: Some(Pooling::Mean), ..asked() }, "does not pool hidden states this way"),
+        (GenerateRequest { adapter: Some(AdapterId(1)), ..asked() }, "has no adapter 1"),
+    ] {
+        let error = read(engine.start_generate(asked, None).await.unwrap(), 1).await.unwrap_err();
+        assert_eq!((error.fault, error.retry), (Fault::Caller, Retry::Never));
+        assert!(error.message.contains(message), "{error}");
+    }
 }
 
 #[tokio::test]

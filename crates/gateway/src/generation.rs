@@ -65,6 +65,7 @@ impl Job {
             logprobs: self.logprobs,
             prompt_logprobs: self.logprobs.filter(|_| self.score_prompt),
             adapter: None,
+            pooling: None,
         }
     }
 }

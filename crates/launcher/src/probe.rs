@@ -28,6 +28,7 @@ async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     };
     let mut stream = engine.start_generate(request, None).await?;
     loop {

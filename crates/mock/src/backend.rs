@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use baton_backend::{Backend, BackendError, BackendSpec, StepOutput, StepPlan, Ticket};
-use baton_core::{AdapterId, Guarantee, Numerics, PAGE_TOKENS};
+use baton_core::{AdapterId, Guarantee, Numerics, PAGE_TOKENS, Pooling};
 use baton_fabric::{KvMemory, LayerCounter};
 
 use crate::config::MockConfig;
@@ -54,6 +54,7 @@ impl MockBackend {
             steps_in_flight: config.shape.steps_in_flight,
             tokens_per_step: config.shape.tokens_per_step,
             batch_buckets: Vec::new(),
+            poolings: vec![Pooling::Last, Pooling::Mean],
             adapters: (1..=config.shape.adapters).map(AdapterId).collect(),
             threads: 1,
         };

@@ -112,6 +112,7 @@ impl Device {
         }
         for (position, input) in (segment.first_position..).zip(inputs) {
             slot.append(*input, pages, &self.kv)?;
+            segment.output.pooling.into_iter().for_each(|pooling| slot.pool(pooling));
             let next = slot.sampler.prompt.get(position + 1);
             if let (Some(top), Some(&next)) = (segment.output.prompt_logprobs, next) {
                 let logprobs = self.vocabulary.logprobs(next, top);
@@ -119,6 +120,10 @@ impl Device {
             }
         }
         slot.check_doom(segment.output.samples > 0);
+        if slot.failure().is_none() {
+            let pooled = segment.output.pooling.and_then(|_| slot.pooled());
+            output.pooled.extend(pooled.map(|vector| (segment.slot, vector)));
+        }
         output.failed.extend(slot.failure().map(|error| (segment.slot, error.clone())));
         Ok(())
     }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use baton_backend::{BackendError, CannotSample, InputToken, SamplerSpec, Segment, TokenMask};
-use baton_core::{AdapterId, Fault, PAGE_TOKENS, PageId, Retry, ServeError, TokenId};
+use baton_core::{AdapterId, Fault, PAGE_TOKENS, PageId, Pooling, Retry, ServeError, TokenId};
 
 use crate::history::{History, mix};
 use crate::kv::MockKv;
 use crate::vocabulary::MockVocabulary;
+
+/// Width of a hidden state.
+const HIDDEN: usize = 8;
 
 pub(crate) struct MockSlot {
     pub(crate) sampler: Arc<SamplerSpec>,
@@ -16,6 +19,8 @@ pub(crate) struct MockSlot {
     /// Of the tokens `[0, computed)`.
     history: History,
     computed: usize,
+    /// Sum of hidden states, and of how many positions.
+    pooled: ([f64; HIDDEN], u32),
     /// Tokens to sample before it fails.
     doomed_after: Option<usize>,
     /// Set when it cannot go on. What was planned before anybody knew fails for the same reason.
@@ -29,6 +34,7 @@ impl MockSlot {
             outputs: sampler.outputs.clone(),
             history: History::default(),
             computed: 0,
+            pooled: ([0.0; HIDDEN], 0),
             doomed_after: doomed_after.map(|after| sampler.outputs.len() + after as usize),
             failure: None,
         }
@@ -88,6 +94,25 @@ impl MockSlot {
         kv.write(place(pages, self.computed), self.history);
         self.computed += 1;
         Ok(())
+    }
+
+    /// The position that was computed last counts. Its hidden state is made of the hash of all tokens up to it.
+    pub(crate) fn pool(&mut self, pooling: Pooling) {
+        if self.computed == 1 || pooling == Pooling::Last {
+            self.pooled = ([0.0; HIDDEN], 0);
+        }
+        let (sum, positions) = &mut self.pooled;
+        for (place, sum) in (0..).zip(sum) {
+            *sum += f64::from(self.history.derive(place) as i32) / f64::from(i32::MAX);
+        }
+        *positions += 1;
+    }
+
+    /// The vector, at the end of the prompt.
+    pub(crate) fn pooled(&self) -> Option<Vec<f32>> {
+        let (sum, positions) = &self.pooled;
+        let mean = |sum: &f64| (sum / f64::from(*positions)) as f32;
+        (self.computed == self.prompt_tokens()).then(|| sum.iter().map(mean).collect())
     }
 
     /// The step that samples, or the last one of a prompt from which nothing is sampled here, is the one that fails.

@@ -128,7 +128,8 @@ fn no_bulk(frame: &Frame) -> Result<(), FrameError> {
 #[cfg(test)]
 mod tests {
     use baton_core::{
-        AdapterId, Attempt, Choice, GenerateRequest, Limits, RequestId, ReservationId, SamplingParams, TokenRange,
+        AdapterId, Attempt, Choice, GenerateRequest, Limits, Pooling, RequestId, ReservationId, SamplingParams,
+        TokenRange,
     };
 
     use super::*;
@@ -147,6 +148,7 @@ mod tests {
             logprobs: Some(2),
             prompt_logprobs: None,
             adapter: Some(AdapterId(9)),
+            pooling: Some(Pooling::Mean),
         }
     }
 

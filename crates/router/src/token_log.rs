@@ -95,6 +95,7 @@ mod tests {
             logprobs: None,
             prompt_logprobs: Some(2),
             adapter: None,
+            pooling: None,
         }
     }
 

@@ -85,6 +85,7 @@ impl Process {
             steps_in_flight: setup.steps_in_flight,
             tokens_per_step: 1,
             batch_buckets: Vec::new(),
+            poolings: Vec::new(),
             adapters: Vec::new(),
             threads: 1,
         };

@@ -79,5 +79,6 @@ fn plain(id: u64, prompt: Vec<TokenId>, choices: usize, max_tokens: u32) -> Gene
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }

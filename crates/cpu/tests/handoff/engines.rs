@@ -141,6 +141,7 @@ pub(crate) fn request(id: u64, family: u32, prompt_tokens: usize) -> GenerateReq
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 

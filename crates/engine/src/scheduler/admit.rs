@@ -142,7 +142,7 @@ impl Scheduler {
         let prompt_tokens = request.asked.prompt.len();
         let origin = Origin { prompt_tokens, adapter: request.asked.adapter };
 
-        let cached = if request.prompt_logprobs_for(id).is_some() {
+        let cached = if request.needs_whole_prompt(id) {
             self.ledger.empty_table(origin)
         } else {
             self.ledger.match_prefix(&sequence.tokens, origin)

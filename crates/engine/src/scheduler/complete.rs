@@ -48,6 +48,13 @@ impl Scheduler {
                 self.fail(row.sequence, error.clone(), events);
             }
         }
+        let mut pooled = output.pooled.drain(..);
+        for row in rows.iter().filter(|row| row.pools && !has_failed(row)) {
+            let Some((_, vector)) = pooled.next().filter(|(slot, _)| *slot == row.slot) else {
+                return Err(EngineError::Results(format!("no pooled states of slot {}", row.slot.0)));
+            };
+            self.note_pooled(row, vector);
+        }
         for row in rows.iter().filter(|row| !has_failed(row)) {
             self.advance(now, row, events);
         }
@@ -88,6 +95,14 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    fn note_pooled(&mut self, row: &Row, vector: Vec<f32>) {
+        if let Some(sequence) = self.sequences.get(&row.sequence)
+            && let Some(request) = self.requests.get_mut(&sequence.request)
+        {
+            request.pooled = Some(vector);
+        }
     }
 
     /// The row's tokens are computed.

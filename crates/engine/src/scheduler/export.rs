@@ -82,10 +82,12 @@ impl Scheduler {
                 logprobs: None,
                 prompt_logprobs: None,
                 adapter,
+                pooling: None,
             },
             generates: false,
             sequences: Vec::new(),
             prompt: PromptProgress::Reported,
+            pooled: None,
             export: None,
             progress: Progress::new(now),
         };

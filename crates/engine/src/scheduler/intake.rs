@@ -108,7 +108,8 @@ impl Scheduler {
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
         let progress = Progress::new(now);
-        self.requests.insert(key, ActiveRequest { asked, generates, sequences, prompt, export: None, progress });
+        self.requests
+            .insert(key, ActiveRequest { asked, generates, sequences, prompt, pooled: None, export: None, progress });
         Ok(leader)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_backend::BackendSpec;
-use baton_core::{AdapterId, GenerateRequest, PAGE_TOKENS, ServeError, TokenId};
+use baton_core::{AdapterId, GenerateRequest, PAGE_TOKENS, Pooling, ServeError, TokenId};
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
@@ -16,6 +16,7 @@ pub(super) struct StepLimits {
     pub(super) max_waiting: usize,
     vocab_size: usize,
     adapters: Vec<AdapterId>,
+    poolings: Vec<Pooling>,
     pages_total: usize,
     /// A sequence that is alone can have this many tokens: the model's context, or all pages there are.
     pub(super) context_tokens: usize,
@@ -34,6 +35,7 @@ impl StepLimits {
             max_waiting: config.max_waiting,
             vocab_size: spec.vocab_size,
             adapters: spec.adapters.clone(),
+            poolings: spec.poolings.clone(),
             pages_total: spec.pages_total,
             context_tokens: spec.max_context_tokens.min(spec.pages_total * PAGE_TOKENS),
             landing_timeout: config.landing_timeout,
@@ -54,6 +56,7 @@ impl StepLimits {
     pub(super) fn check(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
         self.check_tokens(&asked.prompt)?;
         self.check_adapter(asked.adapter)?;
+        self.check_pooling(asked)?;
         let choices = asked.outputs.len();
         if choices == 0 || choices > self.max_waiting || choices != asked.ended.len() {
             let bound = self.max_waiting;
@@ -92,6 +95,17 @@ impl StepLimits {
             Some(adapter) => Err(ServeError::caller(format!("this engine has no adapter {adapter}")).about("adapter")),
             None => Ok(()),
         }
+    }
+
+    fn check_pooling(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
+        let refused = match asked.pooling {
+            Some(pooling) if !self.poolings.contains(&pooling) => "this engine does not pool hidden states this way",
+            Some(_) if asked.limits.max_tokens > 0 => {
+                "nothing is generated from a prompt whose hidden states are pooled"
+            }
+            _ => return Ok(()),
+        };
+        Err(ServeError::caller(refused).about("pooling"))
     }
 
     fn unknown(&self, tokens: &[TokenId]) -> Option<TokenId> {

@@ -87,6 +87,8 @@ struct Row {
     phase: Phase,
     /// Tokens that it may sample.
     samples: usize,
+    /// It ends a prompt whose hidden states are pooled.
+    pools: bool,
 }
 
 /// Something to say to the session that asked for it.

@@ -118,6 +118,7 @@ impl Scheduler {
         let output = SegmentOutput {
             samples,
             mask: masks.as_mut().filter(|_| samples > 0).map(|masks| masks.next_cell()),
+            pooling: request.asked.pooling,
             prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end),
         };
         let plan = &mut self.plan;
@@ -133,7 +134,8 @@ impl Scheduler {
             output,
         });
         let (tokens, phase) = (end - begin, run.phase);
-        self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples });
+        let pools = end == total && request.asked.pooling.is_some();
+        self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples, pools });
         run.scheduled = end;
         run.pages.touched_by(step);
         if samples > 0 {

@@ -102,9 +102,7 @@ impl Scheduler {
     /// The request of `leader` starts from a reservation, as soon as its KV is there.
     pub(super) fn park(&mut self, now: Duration, leader: SequenceId, reserved: Reserved) {
         let Some(sequence) = self.sequences.get_mut(&leader) else { return self.give_back(reserved) };
-        // Whoever wants log-probabilities of the prompt needs all of it computed here.
-        let whole_prompt = self.requests.get(&sequence.request).is_some_and(|r| r.asked.prompt_logprobs.is_some());
-        if whole_prompt {
+        if self.requests.get(&sequence.request).is_some_and(|request| request.needs_whole_prompt(leader)) {
             self.give_back(reserved);
             return self.make_ready(leader);
         }

@@ -61,6 +61,7 @@ pub(crate) fn spec(pages_total: usize, max_slots: usize, max_context_tokens: usi
         steps_in_flight: 1,
         tokens_per_step: 1,
         batch_buckets: Vec::new(),
+        poolings: Vec::new(),
         adapters: Vec::new(),
         threads: 1,
     }
@@ -264,6 +265,7 @@ pub(crate) fn request(
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 

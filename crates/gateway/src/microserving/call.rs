@@ -53,6 +53,7 @@ pub(super) fn bare_request(id: RequestId, prompt: Arc<[TokenId]>) -> GenerateReq
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 

@@ -116,7 +116,14 @@ impl Started {
         let scored = |&token: &TokenId| logprobs(token);
         let logprobs = self.request.prompt_logprobs.map(|_| self.request.prompt[1..].iter().map(scored).collect());
         let (request, attempt) = (self.request.id, self.request.attempt);
-        self.send(EngineEvent::Prompt(PromptEvent { request, attempt, cached_tokens, logprobs, times: TIMES }));
+        self.send(EngineEvent::Prompt(PromptEvent {
+            request,
+            attempt,
+            cached_tokens,
+            logprobs,
+            pooled: None,
+            times: TIMES,
+        }));
     }
 
     /// The choice continues with this text; its last token has `finish`.

@@ -23,6 +23,7 @@ fn request() -> GenerateRequest {
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 

@@ -18,30 +18,47 @@ pub(crate) struct Mock {
     pub(crate) engine: LocalEngine,
 }
 
-/// `config` as on the command line.
+/// How a mock is started; `config` as on the command line.
+pub(crate) struct Setup<'a> {
+    pub(crate) config: &'a str,
+    pub(crate) kv_pages: usize,
+    pub(crate) step_tokens: usize,
+    pub(crate) tp: u32,
+    pub(crate) masks: Option<Box<dyn MaskMaker>>,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self { config: "", kv_pages: 400, step_tokens: 512, tp: 1, masks: None }
+    }
+}
+
+impl Setup<'_> {
+    pub(crate) fn start(self) -> Mock {
+        let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
+        let vocabulary = Arc::new(MockVocabulary::new(VOCAB, words).unwrap());
+        let size = MockSize { kv_pages: self.kv_pages, step_tokens: self.step_tokens, max_slots: 64, tp: self.tp };
+        let backend = MockBackend::new(self.config.parse().unwrap(), size, vocabulary).unwrap();
+        let fabric = Fabric {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            advertised: None,
+            shm: true,
+            secret: Secret::none(),
+            limit_bytes_per_s: backend.transfer_bytes_per_s(),
+        };
+        let config = EngineConfig { step_tokens: self.step_tokens, ..EngineConfig::default() };
+        let backend = Box::new(backend);
+        let handle = EngineHandle::spawn_with_masks(backend, config, Some(fabric), self.masks).unwrap();
+        Mock { engine: LocalEngine::new(handle.clone()), handle }
+    }
+}
+
 pub(crate) fn mock(config: &str) -> Mock {
-    mock_with(config, 400, 1)
+    Setup { config, ..Setup::default() }.start()
 }
 
 pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
-    masked_mock(config, kv_pages, tp, None)
-}
-
-pub(crate) fn masked_mock(config: &str, kv_pages: usize, tp: u32, masks: Option<Box<dyn MaskMaker>>) -> Mock {
-    let words = (5..VOCAB).map(|id| (TokenId(id), format!(" w{id}")));
-    let vocabulary = Arc::new(MockVocabulary::new(VOCAB, words).unwrap());
-    let size = MockSize { kv_pages, step_tokens: 512, max_slots: 64, tp };
-    let backend = MockBackend::new(config.parse().unwrap(), size, vocabulary).unwrap();
-    let fabric = Fabric {
-        listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-        advertised: None,
-        shm: true,
-        secret: Secret::none(),
-        limit_bytes_per_s: backend.transfer_bytes_per_s(),
-    };
-    let handle = EngineHandle::spawn_with_masks(Box::new(backend), EngineConfig::default(), Some(fabric), masks);
-    let handle = handle.unwrap();
-    Mock { engine: LocalEngine::new(handle.clone()), handle }
+    Setup { config, kv_pages, tp, ..Setup::default() }.start()
 }
 
 pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> GenerateRequest {
@@ -56,6 +73,7 @@ pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> Generat
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 

@@ -8,5 +8,6 @@ mod foreign_kv;
 mod handoff;
 mod masks;
 mod overlap;
+mod pooled;
 mod several_tokens;
 mod speed;

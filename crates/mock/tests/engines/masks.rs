@@ -10,7 +10,7 @@ use baton_core::{Choice, Fault, GenerateRequest, Retry, TokenId};
 use baton_engine::{MaskMaker, MaskSource};
 use baton_protocol::Engine;
 
-use crate::fleet::{Mock, VOCAB, generate, masked_mock, mock, read, request};
+use crate::fleet::{Mock, Setup, VOCAB, generate, mock, read, request};
 
 /// The rule: every output has the same remainder by this as the sum of those before.
 const GROUPS: u32 = 11;
@@ -90,7 +90,7 @@ fn make_masks(words: &Receiver<Word>, outputs: &[TokenId], mishap: Mishap) {
 }
 
 fn start(config: &str, kv_pages: usize, mishap: Mishap) -> Mock {
-    masked_mock(config, kv_pages, 1, Some(Box::new(Rule { mishap })))
+    Setup { config, kv_pages, masks: Some(Box::new(Rule { mishap })), ..Setup::default() }.start()
 }
 
 fn check(tokens: &[TokenId]) {

@@ -121,6 +121,7 @@ pub(crate) fn request(id: u64, choices: usize, prompt: &[u32]) -> GenerateReques
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 
@@ -130,6 +131,7 @@ pub(crate) fn prompt(id: u64) -> EngineEvent {
         attempt: Attempt(0),
         cached_tokens: 0,
         logprobs: None,
+        pooled: None,
         times: PromptTimes::default(),
     })
 }

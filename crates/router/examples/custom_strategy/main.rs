@@ -49,5 +49,6 @@ fn a_long_request() -> GenerateRequest {
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }

@@ -217,6 +217,7 @@ pub(crate) fn long_request(prompt_tokens: u32, choices: usize, max_tokens: u32) 
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
+        pooling: None,
     }
 }
 
@@ -254,6 +255,7 @@ pub(crate) fn prompt_event(request: &GenerateRequest) -> EngineEvent {
         attempt: request.attempt,
         cached_tokens: 0,
         logprobs: None,
+        pooled: None,
         times: PromptTimes::default(),
     })
 }
