@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use baton_core::TokenId;
 
-/// How long the sampling of a step waits for its masks, all together. Shorter than the time after which an engine whose work
-/// stands still counts as hung.
+/// How long the sampling of a step waits for its masks, all together.
 pub const MASK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A backend that waits for a mask reports this often that it has not hung: the wait has a bound of its own.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Which tokens may be sampled: a bit for each id, ids behind the last bit may not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,8 +77,8 @@ impl MaskCell {
         (MaskFiller(cell.clone()), cell)
     }
 
-    /// `None` when nobody will fill it, or nobody has by then.
-    pub fn wait(&self, until: Instant) -> Option<Arc<TokenMask>> {
+    /// `None` when nobody will fill it, or nobody has by then. `waiting` is called every tenth of a second until it ends.
+    pub fn wait(&self, until: Instant, waiting: impl Fn()) -> Option<Arc<TokenMask>> {
         let mut state = self.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -85,7 +87,12 @@ impl MaskCell {
                 State::Empty if !left.is_zero() => {}
                 State::Empty | State::Abandoned => return None,
             }
-            state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let (changed, waited) = (&self.0.changed, left.min(REPORT_INTERVAL));
+            let timeout;
+            (state, timeout) = changed.wait_timeout(state, waited).unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                waiting();
+            }
         }
     }
 
@@ -136,13 +143,21 @@ mod tests {
         let mask: TokenMask = [TokenId(3)].into_iter().collect();
         let late = || Instant::now() + Duration::from_secs(60);
         let ((filler, cell), (dropped, abandoned)) = (MaskCell::new(), MaskCell::new());
-        assert_eq!(cell.wait(Instant::now()), None, "nobody has filled it yet");
+        assert_eq!(cell.wait(Instant::now(), || ()), None, "nobody has filled it yet");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| (cell.wait(late()), abandoned.wait(late())));
+            let waiting = scope.spawn(|| (cell.wait(late(), || ()), abandoned.wait(late(), || ())));
             filler.fill(mask.clone());
             drop(dropped);
             assert_eq!(waiting.join().unwrap(), (Some(Arc::new(mask.clone())), None));
         });
-        assert_eq!(cell.wait(Instant::now()).as_deref(), Some(&mask), "there is no hurry once it is there");
+        assert_eq!(cell.wait(Instant::now(), || ()).as_deref(), Some(&mask), "there is no hurry once it is there");
+    }
+
+    #[test]
+    fn waiting_is_reported() {
+        let ((_filler, cell), reports) = (MaskCell::new(), std::cell::Cell::new(0));
+        let until = Instant::now() + 4 * REPORT_INTERVAL;
+        assert_eq!(cell.wait(until, || reports.set(reports.get() + 1)), None);
+        assert!((1..=4).contains(&reports.get()), "{} reports", reports.get());
     }
 }

@@ -44,6 +44,11 @@ impl GenerateRequest {
         })
     }
 
+    /// The prompt is computed as a whole by the engine that generates: nothing is taken from a prefix cache or another engine.
+    pub fn needs_whole_prompt(&self) -> bool {
+        self.prompt_logprobs.is_some() || self.pooling == Some(Pooling::Mean)
+    }
+
     /// The longest this request's sequences can become, in tokens.
     pub fn max_total_tokens(&self) -> usize {
         self.prompt.len() + self.limits.max_tokens as usize

@@ -157,7 +157,8 @@ impl CpuBackend {
         let mut output = self.spare.pop().unwrap_or_default();
         output.clear();
         if !self.batch.rows.is_empty() {
-            let sampling = Sampling::new(&self.batch, &mut self.slots, &mut self.results, &mut self.scratch);
+            let (slots, results, scratch) = (&mut self.slots, &mut self.results, &mut self.scratch);
+            let sampling = Sampling::new(&self.batch, slots, results, scratch, &self.layers_done);
             let (first, (last, products)) = self.halves.cut(&self.batch, self.products);
             if let Some((batch, products)) = first {
                 let watchers = Watchers { layers: Layers::NotFinal(&self.layers_done), clock: None };

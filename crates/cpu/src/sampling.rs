@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use baton_core::TokenLogprobs;
+use baton_fabric::LayerCounter;
 
 use super::batch::{Batch, Wanted};
 use super::slots::{Slot, Slots};
@@ -26,6 +27,7 @@ pub(crate) struct Sampling<'a> {
     masks: &'a [(usize, MaskCell)],
     /// How long masks are waited for, from the first that is.
     masks_until: OnceLock<Instant>,
+    layers_done: &'a LayerCounter,
     slots: Shared<'a, Option<Slot>>,
     /// One per wanted row.
     results: Shared<'a, RowResult>,
@@ -39,6 +41,7 @@ impl<'a> Sampling<'a> {
         slots: &'a mut Slots,
         results: &'a mut Vec<RowResult>,
         scratch: &'a mut [SampleScratch],
+        layers_done: &'a LayerCounter,
     ) -> Self {
         results.clear();
         results.resize_with(batch.wanted.len(), RowResult::default);
@@ -46,6 +49,7 @@ impl<'a> Sampling<'a> {
             wanted: &batch.wanted,
             masks: &batch.masks,
             masks_until: OnceLock::new(),
+            layers_done,
             slots: Shared::new(slots.as_mut_slice()),
             results: Shared::new(results),
             scratch: Shared::new(scratch),
@@ -58,7 +62,7 @@ impl Sampling<'_> {
     fn mask(&self, wanted: usize) -> Result<Option<Arc<TokenMask>>, CannotSample> {
         let Some((_, cell)) = self.masks.iter().find(|(number, _)| *number == wanted) else { return Ok(None) };
         let until = *self.masks_until.get_or_init(|| Instant::now() + MASK_PATIENCE);
-        cell.wait(until).map(Some).ok_or(CannotSample::NoMask)
+        cell.wait(until, || self.layers_done.other_progress()).map(Some).ok_or(CannotSample::NoMask)
     }
 }
 

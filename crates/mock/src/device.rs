@@ -165,7 +165,9 @@ impl Device {
                 return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
             }
             let mask = match &segment.output.mask {
-                Some(cell) => cell.wait(masks_until).map(Some).ok_or(CannotSample::NoMask),
+                Some(cell) => {
+                    cell.wait(masks_until, || self.layers_done.other_progress()).map(Some).ok_or(CannotSample::NoMask)
+                }
                 None => Ok(None),
             };
             let output_tokens = self.config.shape.output_tokens;

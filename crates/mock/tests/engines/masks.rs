@@ -1,6 +1,7 @@
 //! Masks that another thread makes while the step that needs them runs, from the tokens before.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use baton_backend::{MaskCell, MaskFiller, TokenMask};
 use baton_core::{Choice, Fault, GenerateRequest, Retry, TokenId};
 use baton_engine::{MaskMaker, MaskSource};
 use baton_protocol::Engine;
+use baton_text::{Tokenizer, Vocabulary};
 
 use crate::fleet::{Mock, Setup, VOCAB, generate, mock, read, request};
 
@@ -160,4 +162,43 @@ async fn a_mask_that_does_not_come_fails_its_request_alone() {
             mock.handle.audit().await.unwrap().unwrap();
         }
     }
+}
+
+/// Outputs may be tokens of lowercase letters and nothing else: known from the table of the vocabulary's bytes.
+struct Lowercase(Arc<Vocabulary>);
+
+impl Lowercase {
+    fn allows(&self, token: TokenId) -> bool {
+        let bytes = self.0.bytes(token);
+        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_lowercase)
+    }
+}
+
+impl MaskMaker for Lowercase {
+    fn masks_of(&mut self, _: &GenerateRequest, _: Choice, _: &[TokenId]) -> Option<Box<dyn MaskSource>> {
+        Some(Box::new(Self(Arc::clone(&self.0))))
+    }
+}
+
+impl MaskSource for Lowercase {
+    fn next_cell(&mut self) -> MaskCell {
+        let ((filler, cell), table) = (MaskCell::new(), Self(Arc::clone(&self.0)));
+        thread::spawn(move || filler.fill((0..VOCAB).map(TokenId).filter(|&token| table.allows(token)).collect()));
+        cell
+    }
+
+    fn sampled(&mut self, _: TokenId) {}
+}
+
+#[tokio::test]
+async fn masks_are_made_of_the_vocabularys_bytes() {
+    let json = include_bytes!("../../../../models/storyteller-11m/tokenizer.json");
+    let rule = Lowercase(Arc::clone(Tokenizer::from_json(json).unwrap().vocabulary()));
+    let allowed = (0..VOCAB).filter(|&token| rule.allows(TokenId(token))).count();
+    assert!((20..400).contains(&allowed), "{allowed} of {VOCAB} tokens");
+    let masks: Box<dyn MaskMaker> = Box::new(Lowercase(Arc::clone(&rule.0)));
+    let mock = Setup { config: "steps-in-flight=2", masks: Some(masks), ..Setup::default() }.start();
+    let tokens = generate(&mock, request(1, 60, 40)).await.unwrap();
+    assert!(tokens.len() == 40 && tokens.iter().all(|&token| rule.allows(token)), "{tokens:?}");
+    assert!(!generate(&crate::fleet::mock(""), request(1, 60, 40)).await.unwrap().iter().all(|&t| rule.allows(t)));
 }

@@ -49,8 +49,7 @@ impl Strategy for Disagg {
                 return roster.serving().least_loaded()?.start_generate(request, None).await;
             };
             let prefill = roster.prefill().pairing_with(&decode);
-            // Nobody computes log-probabilities of the prompt but who generates.
-            if prefill.is_empty() || end == 0 || request.prompt_logprobs.is_some() {
+            if prefill.is_empty() || end == 0 || request.needs_whole_prompt() {
                 return decode.start_generate(request, None).await;
             }
             hand_over(prefill, &decode, request, end).await
