@@ -9,8 +9,8 @@ use baton_core::{
     EngineCounters, PAGE_TOKENS, PageId, PromptTimes, ReservationId, ServeError, ShardCounters, TokenRange,
 };
 use baton_fabric::{
-    Chunk, Export, FabricCounters, FabricError, FabricOptions, KvMemory, KvTarget, Landed, LayerCounter, PortKey,
-    PortLimits, Receiver, Sender, ShardLayout, checksum,
+    Chunk, Export, FabricCounters, FabricError, FabricOptions, KvMemory, KvTarget, LayerCounter, PortKey, PortLimits,
+    Receiver, ReceiverEvent, Sender, ShardLayout, checksum,
 };
 use baton_protocol::Secret;
 use serde::{Deserialize, Serialize};
@@ -68,19 +68,27 @@ impl FabricHandOff {
         started: Instant,
     ) -> Result<Self, FabricError> {
         let counters = Arc::new(FabricCounters::default());
-        let landed = Arc::clone(inbox);
+        let messages = Arc::clone(inbox);
         let options = FabricOptions {
             numerics_id: numerics_id.to_owned(),
             shm_allowed: fabric.shm,
             key: PortKey::new(fabric.secret.key_for(KEY_PURPOSE)),
             limits: PortLimits::default(),
         };
-        let tell = move |done: Landed| {
+        let on_event = move |event| {
+            let message = match event {
+                ReceiverEvent::Landed { reservation, times, .. } => {
+                    Message::Landed(ReservationId(reservation.id), times)
+                }
+                ReceiverEvent::Revoked { reservation, verified_tokens } => {
+                    Message::Revoked(ReservationId(reservation.id), verified_tokens as usize)
+                }
+            };
             // Refused only when the loop has ended: nobody waits then.
-            let _ = landed.push(Message::Landed(ReservationId(done.reservation.id), done.times));
+            let _ = messages.push(message);
         };
         let receiver =
-            Receiver::start(fabric.listener, Arc::clone(memory), options.clone(), Arc::clone(&counters), tell)?;
+            Receiver::start(fabric.listener, Arc::clone(memory), options.clone(), Arc::clone(&counters), on_event)?;
         let layers_before = layers_done.done();
         let sender = Sender::new(Arc::clone(memory), layers_done, options, Arc::clone(&counters))?;
         fabric.limit_bytes_per_s.iter().for_each(|&limit| sender.limit(limit));
@@ -117,7 +125,8 @@ impl HandOff for FabricHandOff {
     }
 
     fn revoke(&mut self, id: ReservationId) -> Option<usize> {
-        Some(self.expected.remove(&id).map_or(0, |target| self.receiver.revoke(&target) as usize))
+        let Some(target) = self.expected.remove(&id) else { return Some(0) };
+        self.receiver.revoke(&target).map(|tokens| tokens as usize)
     }
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {

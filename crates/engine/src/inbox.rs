@@ -26,6 +26,8 @@ pub(crate) enum Message {
     Close(SessionId),
     /// A sender has offered everything.
     Landed(ReservationId, PromptTimes),
+    /// Nobody writes to a revoked reservation's pages any more. How many tokens are verified, from the sequence's start.
+    Revoked(ReservationId, usize),
     /// How many tokens of a hand-off the receiver has verified, or why there is no answer.
     Exported(ExportId, Result<Exported, String>),
     /// Recount every page.

@@ -69,6 +69,7 @@ impl StepLoop {
             }
             Message::Close(session) => self.stepper.close(session),
             Message::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
+            Message::Revoked(reservation, verified_tokens) => self.stepper.revoked(reservation, verified_tokens),
             Message::Exported(export, outcome) => self.stepper.exported(export, outcome),
             // Nobody to tell is fine.
             Message::Audit(answer) => drop(answer.send(self.stepper.audit())),

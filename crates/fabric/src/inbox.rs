@@ -1,17 +1,8 @@
-//! What a receiver expects, and what of it has arrived and was verified.
+//! The pages of one hand-off, and what of it has arrived and was verified.
 
-use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::ops::Range;
 
 use baton_core::{PAGE_TOKENS, PageId};
-
-use crate::wire::ReservationKey;
-
-/// How long a block may take once its first byte is there, before whoever wants the pages back cuts the connection.
-const BLOCK_PATIENCE_MS: u32 = 50;
 
 /// Pages set aside for one hand-off.
 ///
@@ -20,7 +11,9 @@ const BLOCK_PATIENCE_MS: u32 = 50;
 ///                          | cached here   | expected from the sender |
 /// ```
 pub(crate) struct Inbox {
-    pub(crate) first_index: u32,
+    /// Positions of the sequence that are expected.
+    tokens: Range<u32>,
+    first_index: u32,
     pub(crate) pages: Vec<PageId>,
     layers: u32,
     /// `[page][layer]`
@@ -29,9 +22,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new(first_index: u32, pages: Vec<PageId>, layers: u32) -> Self {
-        let count = pages.len();
-        Self { first_index, pages, layers, landed: vec![false; count * layers as usize], landed_layers: vec![0; count] }
+    pub(crate) fn new(tokens: Range<u32>, pages: Vec<PageId>, layers: u32) -> Self {
+        let (first_index, count) = (tokens.start / PAGE_TOKENS as u32, pages.len());
+        let (landed, landed_layers) = (vec![false; count * layers as usize], vec![0; count]);
+        Self { tokens, first_index, pages, layers, landed, landed_layers }
     }
 
     /// Where page `index` of the sequence goes; `None` for pages that are cached here already or lie past the end.
@@ -47,7 +41,7 @@ impl Inbox {
         }
     }
 
-    /// A page whose bytes turned out wrong after an earlier good copy must not count any more.
+    /// Before a page is written once more: should that break off or bring wrong bytes, an earlier good copy is gone.
     pub(crate) fn unmark(&mut self, slot: usize, layer: u32) {
         let cell = &mut self.landed[slot * self.layers as usize + layer as usize];
         if std::mem::replace(cell, false) {
@@ -59,97 +53,11 @@ impl Inbox {
     pub(crate) fn verified_pages(&self) -> u32 {
         self.landed_layers.iter().take_while(|layers| **layers == self.layers).count() as u32
     }
-}
 
-/// One expected hand-off and the connection that fills it.
-pub(crate) struct Slot {
-    /// `None` once revoked.
-    pub(crate) inbox: Mutex<Option<Inbox>>,
-    /// Apart from the inbox, which is locked while a block arrives: that may be forever.
-    last_arrival: Mutex<Instant>,
-    filler: Mutex<Option<Arc<TcpStream>>>,
-    /// Set before the inbox is taken: whoever fills it must not lock it once more.
-    closing: AtomicBool,
-}
-
-impl Slot {
-    pub(crate) fn filled_by(&self, connection: &Arc<TcpStream>) {
-        *lock(&self.filler) = Some(connection.clone());
+    /// Tokens, counted from the sequence's start, whose KV is valid here.
+    pub(crate) fn verified_tokens(&self) -> u32 {
+        (self.tokens.start + self.verified_pages() * PAGE_TOKENS as u32).min(self.tokens.end)
     }
-
-    pub(crate) fn is_open(&self) -> bool {
-        !self.closing.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn note_arrival(&self, now: Instant) {
-        *lock(&self.last_arrival) = now;
-    }
-
-    /// Waits for a copy in progress. A sender that has stopped in the middle of a block loses its connection: the pages must
-    /// not wait for it.
-    fn close(&self) -> Option<Inbox> {
-        self.closing.store(true, Ordering::Release);
-        for _ in 0..BLOCK_PATIENCE_MS {
-            match self.inbox.try_lock() {
-                Ok(mut inbox) => return inbox.take(),
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner().take(),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-        if let Some(connection) = lock(&self.filler).take() {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-        lock(&self.inbox).take()
-    }
-}
-
-/// All hand-offs a receiver waits for. Taking one out is final: once `revoke` returns, no thread writes to its pages.
-#[derive(Default)]
-pub(crate) struct Inboxes {
-    open: Mutex<BTreeMap<ReservationKey, Arc<Slot>>>,
-}
-
-impl Inboxes {
-    pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox, now: Instant) {
-        let slot = Slot {
-            inbox: Mutex::new(Some(inbox)),
-            last_arrival: Mutex::new(now),
-            filler: Mutex::default(),
-            closing: AtomicBool::new(false),
-        };
-        lock(&self.open).insert(key, Arc::new(slot));
-    }
-
-    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<Slot>> {
-        lock(&self.open).get(&key).cloned()
-    }
-
-    /// Returns what was verified.
-    pub(crate) fn revoke(&self, key: ReservationKey) -> u32 {
-        let slot = lock(&self.open).remove(&key);
-        slot.and_then(|slot| slot.close()).map_or(0, |inbox| inbox.verified_pages())
-    }
-
-    /// For the connection that fills it: no block is being copied then.
-    pub(crate) fn verified(&self, key: ReservationKey) -> u32 {
-        let Some(slot) = self.get(key) else { return 0 };
-        let inbox = lock(&slot.inbox);
-        inbox.as_ref().map_or(0, Inbox::verified_pages)
-    }
-
-    /// `None` for reservations that are gone.
-    pub(crate) fn last_arrival(&self, key: ReservationKey) -> Option<Instant> {
-        self.get(key).map(|slot| *lock(&slot.last_arrival))
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Tokens that `pages` verified pages from `begin` on make valid, of a hand-off that ends at `end`.
-pub(crate) fn verified_tokens(begin: u32, end: u32, pages: u32) -> u32 {
-    (begin + pages * PAGE_TOKENS as u32).min(end)
 }
 
 #[cfg(test)]
@@ -158,7 +66,7 @@ mod tests {
 
     #[test]
     fn only_whole_pages_from_the_first_count() {
-        let mut inbox = Inbox::new(2, vec![PageId(7), PageId(8), PageId(9)], 2);
+        let mut inbox = Inbox::new(64..150, vec![PageId(7), PageId(8), PageId(9)], 2);
         assert_eq!((inbox.slot(1), inbox.slot(2), inbox.slot(4), inbox.slot(5)), (None, Some(0), Some(2), None));
         for (slot, layer, verified) in [(1, 0, 0), (1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 1, 2), (2, 1, 2), (2, 0, 3)] {
             inbox.mark(slot, layer);
@@ -170,8 +78,14 @@ mod tests {
 
     #[test]
     fn tokens_never_pass_the_end() {
-        for (begin, end, pages, tokens) in [(0, 40, 1, 32), (0, 40, 2, 40), (64, 100, 0, 64), (64, 96, 1, 96)] {
-            assert_eq!(verified_tokens(begin, end, pages), tokens);
+        for (tokens, verified) in [(0..40, [0, 32, 40]), (64..100, [64, 96, 100]), (64..128, [64, 96, 128])] {
+            let mut inbox = Inbox::new(tokens, vec![PageId(0), PageId(1)], 1);
+            let mut counts = vec![inbox.verified_tokens()];
+            for slot in 0..2 {
+                inbox.mark(slot, 0);
+                counts.push(inbox.verified_tokens());
+            }
+            assert_eq!(counts, verified);
         }
     }
 }

@@ -16,16 +16,23 @@ pub struct LayerCounter(Arc<Counts>);
 #[derive(Default)]
 struct Counts {
     done: AtomicU64,
+    device_done: Option<ReadCount>,
     other_progress: AtomicU64,
-    within_layer: Option<WithinLayer>,
+    within_layer: Option<ReadCount>,
 }
 
-type WithinLayer = Box<dyn Fn() -> u64 + Send + Sync>;
+type ReadCount = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl LayerCounter {
     /// For backends whose layers may take seconds: what `within_layer` returns is another number after each piece of one.
     pub fn with_pieces(within_layer: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(Counts { within_layer: Some(Box::new(within_layer)), ..Counts::default() }))
+    }
+
+    /// For devices that count finished layers themselves, in memory that the host can read: `device_done` reads it. It must
+    /// be a load with acquire order, and KV that the device wrote before must be visible to who reads it then.
+    pub fn of_device(device_done: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Counts { device_done: Some(Box::new(device_done)), ..Counts::default() }))
     }
 
     /// For backends, in the order of layers. Whoever has read the new count sees all KV that was written before this call.
@@ -41,7 +48,7 @@ impl LayerCounter {
 
     /// Layers whose K and V are final.
     pub fn done(&self) -> u64 {
-        self.0.done.load(Ordering::Acquire)
+        self.0.done.load(Ordering::Acquire) + self.0.device_done.as_ref().map_or(0, |count| count())
     }
 
     /// Changes with every piece of work: a backend in the middle of a step for which this stays the same has hung.

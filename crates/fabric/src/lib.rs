@@ -29,6 +29,7 @@ mod port;
 mod receiver;
 mod region;
 mod sender;
+mod slot;
 mod source;
 mod wire;
 
@@ -43,7 +44,7 @@ pub use layout::{Half, KvLayout, PageOrder, ShardLayout};
 pub use memory::{KvMemory, PeerMemory, RegionAddress, ShardAddress};
 pub use options::FabricOptions;
 pub use port::PortLimits;
-pub use receiver::{Landed, Receiver};
+pub use receiver::{Receiver, ReceiverEvent};
 pub use region::{MemfdAddress, Region};
 pub use sender::{Export, Sender};
 pub use wire::{KvTarget, ReservationKey, Transport};

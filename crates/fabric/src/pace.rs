@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::inbox::lock;
+use crate::slot::lock;
 
 /// Unbounded until a limit is set.
 #[derive(Default)]

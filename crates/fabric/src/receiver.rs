@@ -4,43 +4,53 @@
 use std::io::{self, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 
 use crate::auth::random;
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
-use crate::inbox::{Inbox, Inboxes, lock, verified_tokens};
+use crate::inbox::Inbox;
 use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::port::{Admitted, accept_all, admit};
+use crate::slot::{Arriving, Closed, Slot, Slots, Stall};
 use crate::source::Source;
 use crate::wire::{
-    Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, VERSION, host_identity, read_message, write_message,
+    Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, Transport, VERSION, host_identity, read_message,
+    write_message,
 };
 
-/// Told once per hand-off, when its sender says that everything was offered.
+/// What happens to a hand-off between two calls. Reported from the receiver's own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Landed {
-    pub reservation: ReservationKey,
-    pub verified_pages: u32,
-    /// Of the sender.
-    pub times: PromptTimes,
+pub enum ReceiverEvent {
+    /// Its sender has offered everything. `times` are the sender's.
+    Landed { reservation: ReservationKey, verified_pages: u32, times: PromptTimes },
+    /// It was revoked while a block was being copied, and nobody writes to its pages any more.
+    Revoked { reservation: ReservationKey, verified_tokens: u32 },
 }
 
-type OnLanded = Box<dyn Fn(Landed) + Send + Sync>;
+type OnEvent = Box<dyn Fn(ReceiverEvent) + Send + Sync>;
 
 pub struct Receiver {
     shared: Arc<Shared>,
     address: SocketAddr,
+    revoked: mpsc::Sender<RevokedInCopy>,
+}
+
+struct RevokedInCopy {
+    reservation: ReservationKey,
+    slot: Arc<Slot>,
+    stall: Stall,
 }
 
 struct Shared {
     memory: Arc<dyn KvMemory>,
-    inboxes: Inboxes,
+    slots: Slots,
     counters: Arc<FabricCounters>,
-    on_landed: OnLanded,
+    on_event: OnEvent,
     options: FabricOptions,
 }
 
@@ -51,11 +61,11 @@ impl Receiver {
         memory: Arc<dyn KvMemory>,
         options: FabricOptions,
         counters: Arc<FabricCounters>,
-        on_landed: impl Fn(Landed) + Send + Sync + 'static,
+        on_event: impl Fn(ReceiverEvent) + Send + Sync + 'static,
     ) -> Result<Self, FabricError> {
         let address = listener.local_addr().map_err(FabricError::Connect)?;
-        let (inboxes, on_landed) = (Inboxes::default(), Box::new(on_landed));
-        let shared = Arc::new(Shared { memory, inboxes, counters, on_landed, options });
+        let (slots, on_event) = (Slots::default(), Box::new(on_event));
+        let shared = Arc::new(Shared { memory, slots, counters, on_event, options });
         let serving = shared.clone();
         let serve = move |stream| {
             if let Err(error) = serve_sender(stream, &serving) {
@@ -66,15 +76,21 @@ impl Receiver {
             .name("kv-accept".to_owned())
             .spawn(move || accept_all(|| listener.accept().map(|(stream, _)| stream), std::thread::sleep, serve))
             .map_err(FabricError::Connect)?;
-        Ok(Self { shared, address })
+        let (revoked, in_copy) = channel();
+        let reporting = shared.clone();
+        std::thread::Builder::new()
+            .name("kv-revoke".to_owned())
+            .spawn(move || report_revoked(&in_copy, &reporting.on_event))
+            .map_err(FabricError::Connect)?;
+        Ok(Self { shared, address, revoked })
     }
 
     /// From now on senders that know the returned target may fill these pages (positions `[begin, end)` of a sequence).
     pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
         let reservation = ReservationKey { id, key: u64::from_le_bytes(random().map_err(FabricError::Memory)?) };
         let layout = self.shared.memory.layout().clone();
-        let inbox = Inbox::new(begin / PAGE_TOKENS as u32, pages, layout.layers);
-        self.shared.inboxes.insert(reservation, inbox, Instant::now());
+        let inbox = Inbox::new(begin..end, pages, layout.layers);
+        self.shared.slots.insert(reservation, inbox, Instant::now());
         Ok(KvTarget {
             version: VERSION,
             address: self.address,
@@ -87,22 +103,53 @@ impl Receiver {
         })
     }
 
-    /// After this returns nobody writes to the reservation's pages. Returns how many tokens, counted from the sequence's
-    /// start, are valid.
-    pub fn revoke(&self, target: &KvTarget) -> u32 {
-        verified_tokens(target.begin, target.end, self.shared.inboxes.revoke(target.reservation))
+    /// Nobody begins to write to the reservation's pages any more. Returns how many tokens, counted from the sequence's
+    /// start, are valid; `None` while a block is being copied: [`ReceiverEvent::Revoked`] follows when that has ended. Its
+    /// sender loses its connection if it sends nothing for half a second.
+    pub fn revoke(&self, target: &KvTarget) -> Option<u32> {
+        let reservation = target.reservation;
+        match self.shared.slots.revoke(reservation) {
+            Closed::Now(verified_tokens) => Some(verified_tokens),
+            Closed::Copying(slot) => {
+                // The other end lives as long as this one.
+                let _ = self.revoked.send(RevokedInCopy { reservation, slot, stall: Stall::since(Instant::now()) });
+                None
+            }
+        }
     }
 
     /// When the last block was verified, or else when it was first expected. `None` once it is revoked.
     pub fn last_arrival(&self, target: &KvTarget) -> Option<Instant> {
-        self.shared.inboxes.last_arrival(target.reservation)
+        self.shared.slots.last_arrival(target.reservation)
+    }
+}
+
+/// Waits where the caller of `revoke` must not. Copies last milliseconds, so looking again and again is cheap.
+fn report_revoked(in_copy: &mpsc::Receiver<RevokedInCopy>, on_event: &OnEvent) {
+    let mut waiting: Vec<RevokedInCopy> = Vec::new();
+    loop {
+        let patience = if waiting.is_empty() { Duration::MAX } else { Duration::from_millis(1) };
+        match in_copy.recv_timeout(patience) {
+            Ok(revoked) => waiting.push(revoked),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        waiting.retain_mut(|RevokedInCopy { reservation, slot, stall }| match slot.close() {
+            Some(verified_tokens) => {
+                on_event(ReceiverEvent::Revoked { reservation: *reservation, verified_tokens });
+                false
+            }
+            None => {
+                stall.cut_if_over(slot);
+                true
+            }
+        });
     }
 }
 
 /// One sender, from its first byte to its last.
 fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let connection = Arc::new(stream.try_clone()?);
     let mut answers = stream.try_clone()?;
     let greeted = admit(&stream, &shared.options.key, &shared.options.limits)?
         .and_then(|Admitted { hello, proof }| Ok((source_of(&hello, shared)?, proof)));
@@ -116,20 +163,27 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             return write_message(&mut answers, &ToSender::Refused { reason });
         }
     };
+    let connection = match source.transport() {
+        Transport::Shm => None,
+        Transport::Tcp => Some(Arc::new(stream.try_clone()?)),
+    };
     // Small: blocks are read past it.
     let mut input = BufReader::with_capacity(1 << 12, stream);
     while let Some(message) = read_message(&mut input)? {
         let answer = match message {
             ToReceiver::Alive => continue,
             ToReceiver::Offer(offer) => {
-                let Taken { bytes, damaged } = take(&offer, &mut source, &mut input, &connection, shared)?;
+                let Taken { bytes, damaged } = take(&offer, &mut source, &mut input, connection.as_ref(), shared)?;
                 ToSender::Taken { reservation: offer.reservation, bytes, damaged }
             }
             ToReceiver::Finish { reservation, times } => {
-                let verified_pages = shared.inboxes.verified(reservation);
-                // Whoever does not know the key has nothing to say about the reservation.
-                if shared.inboxes.get(reservation).is_some() {
-                    (shared.on_landed)(Landed { reservation, verified_pages, times });
+                // A sender that does not know the key ends nothing.
+                let slot = shared.slots.get(reservation);
+                let inbox = slot.as_ref().and_then(|slot| slot.lock_for(connection.as_ref()));
+                let verified_pages = inbox.as_ref().and_then(|inbox| inbox.as_ref()).map_or(0, Inbox::verified_pages);
+                drop(inbox);
+                if slot.is_some() {
+                    (shared.on_event)(ReceiverEvent::Landed { reservation, verified_pages, times });
                 }
                 ToSender::Finished { reservation, verified_pages }
             }
@@ -177,7 +231,7 @@ fn take(
     offer: &Offer,
     source: &mut Source,
     input: &mut dyn Read,
-    connection: &Arc<TcpStream>,
+    connection: Option<&Arc<TcpStream>>,
     shared: &Shared,
 ) -> io::Result<Taken> {
     let started = Instant::now();
@@ -186,24 +240,27 @@ fn take(
     if offer.layer >= layout.layers || offer.checksums.len() != offer.pages.len() * page_sums {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an offer that does not add up"));
     }
-    let expecting = shared.inboxes.get(offer.reservation);
-    match &expecting {
-        Some(slot) => slot.filled_by(connection),
-        None => FabricCounters::add(&shared.counters.unknown_offers, 1),
+    let expecting = shared.slots.get(offer.reservation);
+    if expecting.is_none() {
+        FabricCounters::add(&shared.counters.unknown_offers, 1);
     }
     let mut taken = Taken::default();
     let pieces = offer.pages.chunks(at_once).zip(offer.checksums.chunks(at_once * page_sums));
     for (piece, (pages, sums)) in pieces.enumerate() {
         let first_index = offer.first_index.saturating_add((piece * at_once) as u32);
-        // Held for these pages. Should the sender stop in the middle of them, `revoke` closes the connection.
-        let mut inbox = expecting.as_ref().filter(|slot| slot.is_open()).map(|slot| lock(&slot.inbox));
+        // Held until these pages are copied. Should their sender stop before that, it is cut off when somebody wants them.
+        let mut inbox = expecting.as_ref().and_then(|slot| slot.lock_for(connection));
         let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
         let indexes = (0..pages.len() as u32).map(|at| first_index.saturating_add(at));
         let slots: Vec<_> = indexes.map(|index| inbox.as_ref().and_then(|inbox| inbox.slot(index))).collect();
         let targets = slots.iter().map(|slot| inbox.as_ref().zip(*slot).map(|(inbox, slot)| inbox.pages[slot]));
         let wanted: Vec<_> = pages.iter().copied().zip(targets).collect();
+        if let Some(inbox) = &mut inbox {
+            slots.iter().flatten().for_each(|&slot| inbox.unmark(slot, offer.layer));
+        }
+        let mut arriving = Arriving { input: &mut *input, slot: expecting.as_deref() };
         // SAFETY: pages that are reserved for this hand-off, whose inbox is locked.
-        let written = unsafe { source.receive(offer.layer, &wanted, shared.memory.as_ref(), input) }?;
+        let written = unsafe { source.receive(offer.layer, &wanted, shared.memory.as_ref(), &mut arriving) }?;
         let Some(inbox) = &mut inbox else { continue };
         let fresh = source.fence_holds(offer.fence);
         let expected = slots.iter().zip(sums.chunks(page_sums)).filter_map(|(slot, sums)| Some(((*slot)?, sums)));
@@ -211,10 +268,8 @@ fn take(
             if written != expected {
                 FabricCounters::add(&shared.counters.checksum_failures, 1);
                 taken.damaged = true;
-                inbox.unmark(slot, offer.layer);
             } else if !fresh {
                 FabricCounters::add(&shared.counters.stale_blocks, 1);
-                inbox.unmark(slot, offer.layer);
             } else {
                 inbox.mark(slot, offer.layer);
                 expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));

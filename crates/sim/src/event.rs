@@ -53,6 +53,7 @@ pub(crate) enum Input {
     Command(SessionId, Command),
     Close(SessionId),
     Landed(ReservationId, PromptTimes),
+    Revoked(ReservationId, usize),
     Exported(ExportId, Result<Exported, String>),
     Drain,
 }

@@ -245,6 +245,7 @@ impl Process {
             Input::Command(session, command) => self.stepper.command(now, session, command),
             Input::Close(session) => self.stepper.close(session),
             Input::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
+            Input::Revoked(reservation, verified_tokens) => self.stepper.revoked(reservation, verified_tokens),
             Input::Exported(export, outcome) => self.stepper.exported(export, outcome),
             Input::Drain => self.stepper.drain(),
         }

@@ -271,6 +271,11 @@ impl Transfers {
         if random.per_mille(self.late_per_mille) { random.millis(2, 100) } else { random.micros(20, 300) }
     }
 
+    /// How long the receiving thread copies one offer: longer when the rest of a block is late.
+    pub(crate) fn copy_time(&self, random: &mut Random) -> Duration {
+        if random.per_mille(self.late_per_mille) { random.millis(1, 50) } else { random.micros(1, 40) }
+    }
+
     /// Delay before the sending thread takes its next job.
     pub(crate) fn lag(&self, random: &mut Random) -> Duration {
         if random.per_mille(self.lag_per_mille) { random.millis(1, 60) } else { random.micros(2, 60) }

@@ -57,6 +57,7 @@ impl Totals {
         transfers.unknown += theirs.unknown;
         transfers.repeated += theirs.repeated;
         transfers.out_of_order += theirs.out_of_order;
+        transfers.revoked_in_copy += theirs.revoked_in_copy;
         transfers.links_broken += theirs.links_broken;
         self.faults += other.faults;
         let (hangs, theirs) = (&mut self.hangs, &other.hangs);

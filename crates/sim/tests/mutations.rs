@@ -49,6 +49,11 @@ fn giving_pages_to_a_receiver_that_a_step_touches_is_caught() {
 }
 
 #[test]
+fn using_revoked_pages_during_a_copy_is_caught() {
+    is_caught_with(Mutation::ReportRevokedInCopy, Checker::Reuse, "in which KV is expected");
+}
+
+#[test]
 fn reusing_offered_pages_early_is_caught() {
     is_caught(Mutation::ReuseOfferedPagesEarly, Checker::Reuse);
 }

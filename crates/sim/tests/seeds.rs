@@ -60,6 +60,7 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
         ("offers to reservations that were gone", transfers.unknown, seeds / 4),
         ("repeated messages", transfers.repeated, seeds / 20),
         ("messages out of order", transfers.out_of_order, seeds / 20),
+        ("revoked while copied", transfers.revoked_in_copy, seeds / 200),
         ("links broken", transfers.links_broken, seeds / 8),
         ("hung engines that routers noticed", hangs.noticed, seeds / 16),
         ("hung engines that came back by themselves", hangs.back, seeds / 32),

@@ -1,19 +1,20 @@
 //! Hand-offs between two pools in one process, over both transports and with unequal shards.
 
 #![allow(unsafe_code, reason = "the tests read and spoil the bytes of their own pools")]
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod slow_links;
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Channel, channel};
 use std::time::{Duration, Instant};
 
 use baton_core::{PageId, PromptTimes};
 use baton_fabric::{
-    Chunk, Computed, Delivered, Export, FabricCounters, FabricOptions, Half, HostMemory, KvLayout, KvMemory, Landed,
-    LayerCounter, Outcome, PageOrder, PortKey, PortLimits, Receiver, Sender,
+    Chunk, Computed, Delivered, Export, FabricCounters, FabricOptions, Half, HostMemory, KvLayout, KvMemory, KvTarget,
+    LayerCounter, Outcome, PageOrder, PortKey, PortLimits, Receiver, ReceiverEvent, Sender,
 };
 
 const LAYERS: u32 = 3;
@@ -82,7 +83,7 @@ struct Pair {
     layers_done: LayerCounter,
     sender: Sender,
     receiver: Receiver,
-    landed: Channel<Landed>,
+    events: Channel<ReceiverEvent>,
 }
 
 fn options(shm_allowed: bool) -> FabricOptions {
@@ -91,15 +92,28 @@ fn options(shm_allowed: bool) -> FabricOptions {
 }
 
 fn pair(from_shards: u32, to_shards: u32, shm: bool) -> Pair {
+    pair_with(from_shards, to_shards, shm, LayerCounter::default())
+}
+
+fn pair_with(from_shards: u32, to_shards: u32, shm: bool, layers_done: LayerCounter) -> Pair {
     let (from, to) = (side(from_shards), side(to_shards));
-    let (tell, landed) = channel();
+    let (tell, events) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let receiver =
         Receiver::start(listener, to.pool.clone(), options(true), to.counters.clone(), move |l| tell.send(l).unwrap())
             .unwrap();
-    let layers_done = LayerCounter::default();
     let sender = Sender::new(from.pool.clone(), layers_done.clone(), options(shm), from.counters.clone()).unwrap();
-    Pair { from, to, layers_done, sender, receiver, landed }
+    Pair { from, to, layers_done, sender, receiver, events }
+}
+
+impl Pair {
+    /// Tokens that count when nobody writes to the target's pages any more.
+    fn revoke(&self, target: &KvTarget) -> u32 {
+        self.receiver.revoke(target).unwrap_or_else(|| match self.events.recv_timeout(TIMEOUT).unwrap() {
+            ReceiverEvent::Revoked { verified_tokens, .. } => verified_tokens,
+            landed @ ReceiverEvent::Landed { .. } => panic!("{landed:?}"),
+        })
+    }
 }
 
 /// All layers of these pages are final.
@@ -134,9 +148,10 @@ fn every_transport_and_sharding_delivers() {
             export.finish(PromptTimes::default());
             let label = format!("shm {shm}, {from_shards} → {to_shards} shards");
             assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(3), "{label}");
-            assert_eq!(pair.landed.recv_timeout(TIMEOUT).unwrap().verified_pages, 3);
+            let event = pair.events.recv_timeout(TIMEOUT).unwrap();
+            assert!(matches!(event, ReceiverEvent::Landed { verified_pages: 3, .. }), "{event:?}");
             assert!(ours.iter().zip(theirs).all(|(ours, theirs)| holds(&pair.to.pool, *ours, theirs)), "{label}");
-            assert_eq!(pair.receiver.revoke(&target), 70);
+            assert_eq!(pair.revoke(&target), 70);
             let bytes = FabricCounters::get(&pair.to.counters.bytes_received);
             assert_eq!(bytes, 3 * pair.to.pool.layout().page_bytes() as u64);
             assert_eq!(FabricCounters::get(&pair.to.counters.pages_received), 3);
@@ -187,7 +202,7 @@ fn nothing_is_written_after_revoke() {
         pair.layers_done.layer_done();
         let pages = vec![PageId(2)];
         export.offer(Chunk { first_index: 0, pages, computed: Computed::AfterLayers { before: 0 }, last: false });
-        assert_eq!(pair.receiver.revoke(&target), 0);
+        assert_eq!(pair.revoke(&target), 0);
         fill(&pair.to.pool, PageId(6));
         (1..LAYERS).for_each(|_| pair.layers_done.layer_done());
         export.finish(PromptTimes::default());
@@ -228,6 +243,22 @@ fn a_dead_receiver_fails_the_export() {
 #[test]
 fn a_layer_leaves_when_it_is_done_and_not_before() {
     let pair = pair(1, 1, true);
+    layers_leave_when_done(&pair, || pair.layers_done.layer_done());
+}
+
+#[test]
+fn a_device_may_count_its_layers_itself() {
+    let flag = Arc::new(AtomicU64::new(0));
+    let counter = LayerCounter::of_device({
+        let flag = Arc::clone(&flag);
+        move || flag.load(Ordering::Acquire)
+    });
+    layers_leave_when_done(&pair_with(1, 1, true, counter), || {
+        flag.fetch_add(1, Ordering::Release);
+    });
+}
+
+fn layers_leave_when_done(pair: &Pair, layer_done: impl Fn()) {
     let (theirs, ours) = ([PageId(3), PageId(9)], [PageId(1), PageId(2)]);
     theirs.iter().for_each(|page| fill(&pair.from.pool, *page));
     let target = pair.receiver.expect(1, 0, 64, ours.to_vec()).unwrap();
@@ -240,7 +271,7 @@ fn a_layer_leaves_when_it_is_done_and_not_before() {
     export.finish(PromptTimes::default());
     let block = pair.from.pool.layout().page_bytes() as u64 / u64::from(LAYERS);
     for done in 1..=2 * u64::from(LAYERS) {
-        pair.layers_done.layer_done();
+        layer_done();
         let started = Instant::now();
         while FabricCounters::get(&pair.from.counters.bytes_sent) < done * block {
             assert!(started.elapsed() < TIMEOUT, "layer {done} does not arrive");

@@ -13,6 +13,8 @@ pub(super) struct ExpectedKv {
     pub(super) pages: Vec<PageId>,
     pub(super) landed: Vec<[bool; LAYERS as usize]>,
     pub(super) last_arrival: Duration,
+    /// Ends with the copy that is in progress; none begins any more.
+    pub(super) revoked: bool,
 }
 
 impl ExpectedKv {

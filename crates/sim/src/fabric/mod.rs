@@ -66,6 +66,8 @@ pub struct TransferCounts {
     pub damaged: u64,
     /// Offers to reservations that have ended.
     pub unknown: u64,
+    /// Reservations that were revoked while a block was copied into their pages.
+    pub revoked_in_copy: u64,
     pub repeated: u64,
     pub out_of_order: u64,
     pub links_broken: u64,

@@ -63,6 +63,7 @@ impl HandOff for Port {
             pages: pages.to_vec(),
             landed: vec![[false; LAYERS as usize]; pages.len()],
             last_arrival: state.clock.now(),
+            revoked: false,
         };
         let (process, end) = (self.process, prompt.tokens.len());
         state.log.record(LogEntry::Expected { process, reservation: id, begin, end });
@@ -75,7 +76,7 @@ impl HandOff for Port {
     }
 
     fn revoke(&mut self, id: ReservationId) -> Option<usize> {
-        Some(lock(&self.fabric.0).revoke(self.process, id))
+        lock(&self.fabric.0).revoke(self.process, id)
     }
 
     fn last_arrival(&mut self, id: ReservationId) -> Duration {
@@ -195,9 +196,19 @@ impl State {
         self.forget(export.link, export.key);
     }
 
-    fn revoke(&mut self, process: ProcessId, id: ReservationId) -> usize {
-        // A copy in progress is waited for.
-        self.finish_copies(process, id);
+    fn revoke(&mut self, process: ProcessId, id: ReservationId) -> Option<usize> {
+        if !self.is_copied(process, id) {
+            return Some(self.end_expecting(process, id));
+        }
+        self.counts.revoked_in_copy += 1;
+        let node = self.nodes.get_mut(&process)?;
+        let (_, expected) = node.expected.iter_mut().find(|(key, _)| key.reservation == id)?;
+        expected.revoked = true;
+        (self.mutation == Some(Mutation::ReportRevokedInCopy)).then(|| expected.verified_tokens())
+    }
+
+    /// Nobody writes to a reservation's pages any more. Returns the tokens that are verified.
+    pub(super) fn end_expecting(&mut self, process: ProcessId, id: ReservationId) -> usize {
         let Some(node) = self.nodes.get_mut(&process) else { return 0 };
         let Some(key) = node.expected.keys().find(|key| key.reservation == id).copied() else { return 0 };
         let Some(expected) = node.expected.remove(&key) else { return 0 };

@@ -22,6 +22,13 @@ pub(super) struct Copying {
     /// Page index in the reservation, and whether the checksum matches.
     blocks: Vec<(usize, bool)>,
 }
+
+impl Link {
+    fn copies(&self, to: ProcessId, reservation: ReservationId) -> bool {
+        self.to == Some(to) && self.copy.as_ref().is_some_and(|copy| copy.key.reservation == reservation)
+    }
+}
+
 impl State {
     /// One message after the other: the next is looked at when the copy before it has been checked.
     pub(super) fn take(&mut self, id: LinkId) {
@@ -63,7 +70,7 @@ impl State {
         self.finish_copies(to, offer.key.reservation);
         let Some(link) = self.links.get_mut(&id) else { return };
         let (Some(sender), Some(receiver)) = (self.nodes.get(&link.from), self.nodes.get(&to)) else { return };
-        let Some(expected) = receiver.expected.get(&offer.key) else {
+        let Some(expected) = receiver.expected.get(&offer.key).filter(|expected| !expected.revoked) else {
             self.counts.unknown += 1;
             return self.log.record(LogEntry::Unknown(id));
         };
@@ -83,7 +90,7 @@ impl State {
         }
         let Offer { key, mark, layer, in_time, .. } = offer;
         link.copy = Some(Copying { key, mark, layer, in_time, blocks });
-        let delay = self.random.micros(1, 40);
+        let delay = self.transfers.copy_time(&mut self.random);
         self.clock.after(delay, Event::Link(id, LinkEvent::Check));
     }
 
@@ -100,6 +107,7 @@ impl State {
         let counts = in_time || self.mutation == Some(Mutation::SkipFence);
         let Some(receiver) = self.nodes.get_mut(&to) else { return };
         let Some(expected) = receiver.expected.get_mut(&key) else { return };
+        let revoked = expected.revoked;
         let (mut good, mut stale, mut damaged) = (0, 0, 0);
         for (slot, sum_is_right) in blocks {
             expected.landed[slot][layer as usize] = sum_is_right && counts;
@@ -125,14 +133,20 @@ impl State {
         self.counts.damaged += damaged as u64;
         self.log.record(LogEntry::Taken { link: id, layer, good, stale, damaged });
         self.answer(id, LinkEvent::Taken { key, damaged: damaged > 0 });
+        if revoked {
+            let verified_tokens = self.end_expecting(to, key.reservation);
+            self.send_input(to, Input::Revoked(key.reservation, verified_tokens));
+        }
+    }
+
+    pub(super) fn is_copied(&self, to: ProcessId, reservation: ReservationId) -> bool {
+        self.links.values().any(|link| link.copies(to, reservation))
     }
 
     /// Checks what is being copied for a reservation, now.
-    pub(super) fn finish_copies(&mut self, to: ProcessId, reservation: ReservationId) {
-        let concerns = |link: &Link| {
-            link.to == Some(to) && link.copy.as_ref().is_some_and(|copy| copy.key.reservation == reservation)
-        };
-        let links: Vec<_> = self.links.iter().filter(|(_, link)| concerns(link)).map(|(id, _)| *id).collect();
+    fn finish_copies(&mut self, to: ProcessId, reservation: ReservationId) {
+        let links: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.copies(to, reservation)).map(|(id, _)| *id).collect();
         for link in links {
             self.check(link);
         }
