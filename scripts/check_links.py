@@ -1,4 +1,5 @@
-"""Checks that every relative link and anchor in the repository's Markdown leads somewhere. Exits 1 and names those that do not."""
+"""Checks that every relative link and anchor, and every path of the repository in backquotes, in its Markdown leads somewhere.
+Exits 1 and names those that do not."""
 import re
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from pathlib import Path
 
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
+PATH = re.compile(r"`((?:crates|tests|scripts|docs|bench)/[\w./-]+)`")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
 
 
@@ -34,6 +36,7 @@ def broken_links(page: Path) -> list[str]:
             problems.append(f"{page}: {target}: no such file")
         elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
             problems.append(f"{page}: {target}: no such heading")
+    problems += [f"{page}: {path}: no such file" for path in PATH.findall(text) if not Path(path).exists()]
     return problems
 
 

@@ -88,18 +88,22 @@ def metric(baton, name: str, engine: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
-    flags = ["--prefill", "2", "--decode", "2", "--threads", "1", NO_CACHE]
+def fleet(tmp_path_factory, request):
+    flags = ["--prefill", "2", "--decode", "2", "--threads", "1", "--fabric", request.param, NO_CACHE]
     with serve(tmp_path_factory.mktemp("fleet"), *flags) as deployment:
         requests = [body(user, tokens=100) for user in range(USERS)]
         yield deployment, requests, quiet_run(deployment.address, requests)
 
 
-# (victim, what it does for others)
-VICTIMS = [("decode-0", "generated_tokens_total"), ("prefill-1", "handoffs_sent_total")]
+# (transport, victim, what it does for others)
+VICTIMS = [
+    ("shm", "decode-0", "generated_tokens_total"),
+    ("shm", "prefill-1", "handoffs_sent_total"),
+    ("tcp", "prefill-1", "handoffs_sent_total"),
+]
 
 
-@pytest.mark.parametrize("victim, work", VICTIMS, ids=[row[0] for row in VICTIMS])
+@pytest.mark.parametrize("fleet, victim, work", VICTIMS, ids=["-".join(row[:2]) for row in VICTIMS], indirect=["fleet"])
 def test_an_engine_that_hangs_is_replaced_and_no_stream_waits_for_it(fleet, victim, work):
     baton, requests, expected = fleet
     hangs = baton.metric("baton_engine_hangs_total")

@@ -3,6 +3,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ import pytest
 from deployment import engine, eventually, serve, tries
 
 MIB = 1 << 20
-COMPLETIONS = "/v1/completions"
+COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 MOCK = ["--model-lib", "mock", "--prefill", "0"]
 
 
@@ -51,6 +52,7 @@ def filled(item: bytes, size: int, before: bytes, after: bytes) -> bytes:
     return before + b",".join([item] * ((size - len(before) - len(after)) // (len(item) + 1))) + after
 
 
+CHAT, MESSAGE = (b'{"max_tokens":1,"messages":[', b"]}"), b'{"role":"user","content":"%s"}'
 UNKNOWN = b'{"max_tokens":1,"prompt":"a","zz":[', b"]}"
 # (what, body, status)
 BODIES = [
@@ -59,6 +61,10 @@ BODIES = [
     ("a list of 30 MB in a field that is known", filled(b"[]", 30_000_000, b'{"prompt":"a","stop":[', b"]}"), 400),
     ("seven million prompts of a token", filled(b"[5]", 28_000_000, b'{"max_tokens":1,"prompt":[', b"]}"), 400),
     ("and as text", filled(b'"a"', 28_000_000, b'{"max_tokens":1,"prompt":[', b"]}"), 400),
+    ("a prompt of 30 MB of token ids", filled(b"5", 30_000_000, b'{"max_tokens":1,"prompt":[', b"]}"), 400),
+    ("a prompt of as much text as may fit the context", b'{"max_tokens":1,"prompt":"' + b"a b " * 16_000 + b'"}', 400),
+    ("a chat of 30 MB of text", filled(MESSAGE % (b"a b " * 100_000), 30_000_000, *CHAT), 400),
+    ("a chat of small messages", filled(MESSAGE % b"a", 150_000, *CHAT), 400),
 ]
 
 
@@ -67,7 +73,7 @@ def test_a_body_takes_a_small_multiple_of_its_size(gateway, body, status):
     completion(gateway)
     growth: list[int] = []
     with peak_growth(gateway.process.pid, growth):
-        got, answer = gateway.call(COMPLETIONS, body)
+        got, answer = gateway.call(CHATS if b"messages" in body[:40] else COMPLETIONS, body)
     assert got == status, answer
     # Eight times the body, and what a request takes anyway.
     assert growth[0] <= 8 * len(body) + 8 * MIB, f"{growth[0] / MIB:.0f} MiB for {len(body) / MIB:.0f} MiB"
@@ -123,14 +129,36 @@ FEW = ["sh", "-c", 'ulimit -n 256 && exec "$0" "$@"']
 
 @contextmanager
 def crowd(port: int, clients: int):
-    """Connections on which nothing is said; those that are closed are opened again."""
-    with ExitStack() as stack:
-        def connect() -> socket.socket:
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
-            client.setblocking(False)
-            return client
+    """Connections that are silent; those that the server closes are opened again, all the time."""
+    def connect() -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", port), timeout=30)
+        client.setblocking(False)
+        return client
 
-        yield [connect() for _ in range(clients)]
+    def is_closed(client: socket.socket) -> bool:
+        try:
+            return client.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def press():
+        while not enough.wait(0.05):
+            for at, client in enumerate(silent):
+                if is_closed(client):
+                    client.close()
+                    silent[at] = connect()
+
+    silent, enough = [connect() for _ in range(clients)], threading.Event()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        pressing.join()
+        [client.close() for client in silent]
 
 
 def cpu_s(pid: int) -> float:

@@ -1,12 +1,12 @@
 //! The key that clients of the gateway send: from the command line, baton.toml or the environment.
 
-use std::env::{self, VarError};
 use std::fmt;
 
 use baton_gateway::ApiKey;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::failure::Failure;
+use crate::header_value::{check_header_value, header_value_from_env};
 
 pub(crate) const ENV: &str = "BATON_API_KEY";
 
@@ -35,24 +35,8 @@ impl<'de> Deserialize<'de> for TypedKey {
 /// An empty variable is none at all.
 pub(crate) fn api_key(typed: Option<&TypedKey>) -> Result<Option<ApiKey>, Failure> {
     if let Some(TypedKey(key)) = typed {
-        return checked(key).map(Some).map_err(|failure| failure.of("--api-key"));
+        check_header_value("key", key).map_err(|failure| failure.of("--api-key"))?;
+        return Ok(Some(ApiKey::new(key)));
     }
-    match env::var(ENV) {
-        Ok(key) if !key.is_empty() => checked(&key).map(Some).map_err(|failure| failure.of(ENV)),
-        Err(VarError::NotUnicode(_)) => Err(unusable().of(ENV)),
-        _ => Ok(None),
-    }
-}
-
-/// Clients send it in a header.
-fn checked(key: &str) -> Result<ApiKey, Failure> {
-    match key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        _ if key.is_empty() => Err(Failure::user("the key is empty")),
-        true => Ok(ApiKey::new(key)),
-        false => Err(unusable()),
-    }
-}
-
-fn unusable() -> Failure {
-    Failure::user("a key is one line of visible ASCII characters without spaces")
+    Ok(header_value_from_env("key", ENV)?.map(|key| ApiKey::new(&key)))
 }

@@ -18,6 +18,7 @@ mod engine;
 mod fabric;
 mod failure;
 mod fleet_options;
+mod header_value;
 mod located;
 mod logging;
 mod machine;

@@ -11,6 +11,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::header_value::{check_header_value, header_value_from_env};
 
 /// Longer files are no secrets.
 const MAX_FILE_BYTES: u64 = 4 << 10;
@@ -47,11 +48,7 @@ impl SecretOptions {
         if let Some(path) = &self.secret_file {
             return read(path).map(Some).map_err(|failure| failure.within(path));
         }
-        match std::env::var(Secret::ENV) {
-            Ok(text) if !text.is_empty() => checked(text).map(Some).map_err(|failure| failure.of(Secret::ENV)),
-            Err(std::env::VarError::NotUnicode(_)) => Err(unusable().of(Secret::ENV)),
-            _ => Ok(None),
-        }
+        Ok(header_value_from_env("secret", Secret::ENV)?.map(Secret::new))
     }
 
     fn none(&self, engines: impl IntoIterator<Item = IpAddr>) -> Result<Secret, Failure> {
@@ -83,20 +80,9 @@ fn read(path: &Path) -> Result<Secret, Failure> {
         return Err(Failure::user(format!("longer than {MAX_FILE_BYTES} bytes: not a secret")));
     }
     let line = text.strip_suffix('\n').unwrap_or(&text);
-    checked(line.strip_suffix('\r').unwrap_or(line).to_owned())
-}
-
-/// Checks a secret's characters: callers over HTTP send it in a header.
-fn checked(text: String) -> Result<Secret, Failure> {
-    match text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        _ if text.is_empty() => Err(Failure::user("the secret is empty")),
-        true => Ok(Secret::new(text)),
-        false => Err(unusable()),
-    }
-}
-
-fn unusable() -> Failure {
-    Failure::user("a secret is one line of visible ASCII characters without spaces")
+    let secret = line.strip_suffix('\r').unwrap_or(line);
+    check_header_value("secret", secret)?;
+    Ok(Secret::new(secret.to_owned()))
 }
 
 #[cfg(test)]

@@ -26,10 +26,9 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
 }
 
 /// How many clients may be connected to a process with `engines` engines: the rest of its descriptors is kept for itself,
-/// so that engines can be replaced however many clients there are.
+/// so that engines can be replaced however many clients there are. A quarter is for clients in any case.
 pub fn connections_within(descriptors: usize, engines: usize) -> usize {
     let reserve = OWN + engines * PER_ENGINE;
-    // A server that takes fewer connections than this would be of no use.
     descriptors.saturating_sub(reserve).max(descriptors / 4)
 }
 
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_can_always_be_replaced() {
+    fn clients_get_what_engines_do_not_need_but_a_quarter_at_least() {
         for (descriptors, engines, connections) in
             [(256, 2, 160), (256, 20, 64), (1024, 2, 928), (1 << 20, 4, (1 << 20) - 128), (16, 2, 4)]
         {
