@@ -22,7 +22,7 @@ use crate::sse;
 use crate::timings::Timings;
 use crate::usage::Usage;
 
-/// How an endpoint words what it is told.
+/// How an endpoint writes pieces of answers as JSON.
 pub(crate) trait Shape: Send + Sync + 'static {
     const ID_PREFIX: &'static str;
     const OBJECT: &'static str;
@@ -160,17 +160,17 @@ impl<S: Shape> Chunks<S> {
         Ok(response)
     }
 
-    /// The next events; none when all has been said. `generation` is gone after the last.
+    /// The next events; none when all have been returned. `generation` is gone after the last.
     async fn advance(&self, generation: &mut Option<Generation>) -> VecDeque<Bytes> {
         let Some(running) = generation else { return VecDeque::new() };
-        let told = match running.next().await {
+        let events = match running.next().await {
             Ok(Some(piece)) => return self.piece(piece).into_iter().collect(),
             Ok(None) => self.closing(running.usage(), running.timings()),
             Err(error) => Err(error),
         };
         *generation = None;
         // Without [DONE], so that no client takes the answer for a whole one.
-        told.unwrap_or_else(|error| sse::event(&error.body()).into_iter().collect())
+        events.unwrap_or_else(|error| sse::event(&error.body()).into_iter().collect())
     }
 
     fn closing(&self, usage: Usage, timings: Timings) -> Result<VecDeque<Bytes>, ApiError> {

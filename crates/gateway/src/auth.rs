@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use crate::body;
 use crate::error::ApiError;
 
-/// What load balancers and monitoring ask for, and what costs nothing. All other paths need the key, also those that do not
-/// exist.
+/// What load balancers and monitoring request, and what costs nothing. All other paths need the key, also those that do
+/// not exist.
 const OPEN: [&str; 3] = ["/health", "/ready", "/metrics"];
 
 /// What clients send as a bearer token. Only a hash of it is kept, so that no message can show it.

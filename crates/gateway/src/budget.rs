@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::error::ApiError;
 
 /// How long a request waits for memory that others have. Parsing takes well under a second, so that most waits succeed;
-/// a client that is told to come back has not waited long for it.
+/// a client that is refused has not waited long for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The last eighth is kept for shares of no more than this, so that large bodies never keep ordinary requests out.
 const SMALL_BYTES: usize = 512 << 10;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_gets_what_is_given_back() {
+    async fn a_waiting_body_gets_what_is_given_back() {
         let budget = BodyBudget::new(64 * MIB);
         let (mut first, mut second) = (budget.share(), budget.share());
         first.grow_to(32 * MIB, Parsing).await.unwrap();

@@ -5,7 +5,7 @@ use baton_text::{ChatTemplate, Tokenizer};
 use serde::Serialize;
 
 pub struct ModelCard {
-    /// The name clients ask for.
+    /// The name that clients put into `model`.
     pub id: String,
     pub tokenizer: Tokenizer,
     /// `None`: the model cannot chat.
@@ -31,7 +31,7 @@ pub struct SamplingDefaults {
     pub repetition_penalty: f32,
     /// Of chat answers; `None` allows the rest of the context.
     pub max_new_tokens: Option<u32>,
-    /// Who decided: the `model`'s files, its `makers`, `llama.cpp`, or nobody (`neutral`).
+    /// Who decided: the `model`'s files, its `makers`, `llama.cpp`, or none of them (`neutral`).
     pub source: &'static str,
 }
 

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use baton_core::{FinishReason, TokenEvent, TokenId, TokenLogprobs};
 use baton_text::{Detokenizer, StopMatcher};
 
-/// What a client is told next about one choice.
+/// The next part of one choice that is sent to the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Piece {
     /// Over all prompts of the request.
     pub(crate) index: u32,
     pub(crate) text: String,
-    /// The tokens whose text begins in this piece; empty unless log-probabilities were asked for.
+    /// The tokens whose text begins in this piece; empty unless log-probabilities were requested.
     pub(crate) tokens: Vec<ScoredToken>,
     /// Set in the last piece of a choice.
     pub(crate) finish: Option<Finish>,
@@ -34,21 +34,21 @@ pub(crate) enum Finish {
 }
 
 /// ```text
-///   [ told | held: may become a stop string | bytes of an unfinished character )
-///          ^ told_chars                     ^ made_chars
+///   [ sent | held: may become a stop string | bytes of an unfinished character )
+///          ^ sent_chars                     ^ made_chars
 /// ```
 pub(crate) struct Choice {
     index: u32,
     detokenizer: Detokenizer,
     matcher: StopMatcher,
-    /// Stop strings do not count in the text of the first so many tokens.
+    /// Stop strings do not count in the text of this many tokens at the start.
     min_tokens: u32,
     /// A stop token's own text is shown.
     include_stop: bool,
     made_chars: usize,
-    told_chars: usize,
-    /// Tokens whose text has not begun to be told.
-    untold: VecDeque<ScoredToken>,
+    sent_chars: usize,
+    /// Tokens of whose text nothing has been sent.
+    unsent: VecDeque<ScoredToken>,
     ended: bool,
 }
 
@@ -69,8 +69,8 @@ impl Choice {
             min_tokens,
             include_stop,
             made_chars: offset_chars,
-            told_chars: offset_chars,
-            untold: VecDeque::new(),
+            sent_chars: offset_chars,
+            unsent: VecDeque::new(),
             ended: false,
         }
     }
@@ -79,12 +79,12 @@ impl Choice {
         self.ended
     }
 
-    /// `None` when the token completes nothing that could be told yet.
+    /// `None` when the token completes nothing that could be sent yet.
     pub(crate) fn accept(&mut self, event: TokenEvent) -> Option<Piece> {
         let fresh = self.text_of(&event);
         if let Some(logprobs) = event.logprobs {
             let (token, offset_chars) = (event.token, self.made_chars);
-            self.untold.push_back(ScoredToken { token, offset_chars, logprobs: Some(logprobs) });
+            self.unsent.push_back(ScoredToken { token, offset_chars, logprobs: Some(logprobs) });
         }
         self.made_chars += fresh.chars().count();
 
@@ -105,12 +105,12 @@ impl Choice {
             self.matcher.finish(&mut text);
         }
         self.ended = finish.is_some();
-        self.told_chars += text.chars().count();
+        self.sent_chars += text.chars().count();
         // What a stop string cut off is no part of the answer, and neither are the tokens that only made it.
         let all = finish.is_some() && !stopped;
-        let tokens = self.tell_tokens(all);
-        let silent = text.is_empty() && tokens.is_empty() && finish.is_none();
-        (!silent).then_some(Piece { index: self.index, text, tokens, finish })
+        let tokens = self.take_sent_tokens(all);
+        let is_empty = text.is_empty() && tokens.is_empty() && finish.is_none();
+        (!is_empty).then_some(Piece { index: self.index, text, tokens, finish })
     }
 
     fn text_of(&mut self, event: &TokenEvent) -> String {
@@ -124,9 +124,9 @@ impl Choice {
         text
     }
 
-    fn tell_tokens(&mut self, all: bool) -> Vec<ScoredToken> {
-        let told = self.untold.iter().take_while(|token| all || token.offset_chars < self.told_chars).count();
-        self.untold.drain(..told).collect()
+    fn take_sent_tokens(&mut self, all: bool) -> Vec<ScoredToken> {
+        let sent = self.unsent.iter().take_while(|token| all || token.offset_chars < self.sent_chars).count();
+        self.unsent.drain(..sent).collect()
     }
 }
 
@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// (text, texts of the tokens told with it, finish) of every piece.
-    type Told = Vec<(String, Vec<String>, Option<Finish>)>;
+    /// (text, texts of the tokens sent with it, finish) of every piece.
+    type Pieces = Vec<(String, Vec<String>, Option<Finish>)>;
 
     struct Case<'a> {
         answer: &'a str,
@@ -150,14 +150,14 @@ mod tests {
         finish: FinishReason,
     }
 
-    fn run(case: &Case<'_>) -> Told {
+    fn run(case: &Case<'_>) -> Pieces {
         let tokenizer = Tokenizer::from_json(include_bytes!("../../../models/storyteller-11m/tokenizer.json")).unwrap();
         let vocabulary = tokenizer.vocabulary();
         let tokens = tokenizer.encode(case.answer, SpecialTokens::AsWritten).unwrap();
         let detokenizer = Detokenizer::new(Arc::clone(vocabulary), ControlTokens::Hide, TextStart::Earlier);
         let matcher = StopMatcher::new(StopStrings::new(case.stops), case.include_stop);
         let mut choice = Choice::new(0, detokenizer, matcher, case.min_tokens, case.include_stop, 0);
-        let mut told = Told::new();
+        let mut pieces = Pieces::new();
         for (index, &token) in tokens.iter().enumerate() {
             let event = TokenEvent {
                 request: RequestId(1),
@@ -170,13 +170,13 @@ mod tests {
             };
             if let Some(piece) = choice.accept(event) {
                 let names = piece.tokens.iter().map(|scored| vocabulary.text(scored.token).into_owned()).collect();
-                told.push((piece.text, names, piece.finish));
+                pieces.push((piece.text, names, piece.finish));
             }
             if choice.has_ended() {
                 break;
             }
         }
-        told
+        pieces
     }
 
     const PLAIN: Case<'_> =
@@ -188,12 +188,12 @@ mod tests {
         type Row<'a> = (Case<'a>, &'a [(&'a str, &'a [&'a str], Option<Finish>)]);
         let table: [Row<'_>; 9] = [
             (Case { answer: " the cat", ..PLAIN }, &[(" the", &[" the"], None), (" cat", &[" cat"], length)]),
-            // Nothing of the stop string is told, nor are its tokens.
+            // Nothing of the stop string is sent, nor are its tokens.
             (
                 Case { answer: " the cat and", stops: &[" cat and"], ..PLAIN },
                 &[(" the", &[" the"], None), ("", &[], stop)],
             ),
-            // A token that is half cut off is told with its first half.
+            // A token that is half cut off is sent with its first half.
             (
                 Case { answer: " the cat", stops: &["at"], ..PLAIN },
                 &[(" the", &[" the"], None), (" c", &[" cat"], stop)],
@@ -224,7 +224,7 @@ mod tests {
             ),
         ];
         for (case, expected) in table {
-            let expected: Told = expected
+            let expected: Pieces = expected
                 .iter()
                 .map(|(text, tokens, finish)| {
                     (text.to_string(), tokens.iter().map(ToString::to_string).collect(), *finish)

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use crate::warn_limit::WarnLimit;
 
 /// Each connection takes a file descriptor, of which a process has few. When there are as many as there may be, the one that
-/// has been idle for the longest is closed, so that clients who only keep connections open shut nobody out.
+/// has been idle for the longest is closed, so that clients who only keep connections open exclude no others.
 pub(crate) struct Connections {
     most: usize,
     open: Mutex<Open>,
@@ -22,9 +22,9 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Open {
     clients: BTreeMap<u64, Client>,
-    /// (since, client): those that no request keeps busy and that have not been asked to end.
+    /// (since, client): those that no request keeps busy and that are not to close.
     idle: BTreeSet<(u64, u64)>,
-    /// Have been asked to end.
+    /// How many are to close.
     closing: usize,
     /// Numbers clients, and moments at which they become idle.
     next: u64,
@@ -35,14 +35,14 @@ struct Client {
     /// Requests that are being answered.
     busy: usize,
     is_closing: bool,
-    asked: Arc<Notify>,
+    close: Arc<Notify>,
 }
 
 /// A client's place, free again when this is dropped.
 pub(crate) struct ConnectionSlot {
     connections: Arc<Connections>,
     client: u64,
-    asked: Arc<Notify>,
+    close: Arc<Notify>,
 }
 
 /// While a request is being answered its connection is not idle.
@@ -72,7 +72,7 @@ impl Connections {
         }
     }
 
-    /// Asks all to end after the answer they are busy with, and waits for that.
+    /// Closes all after the answer they are busy with, and waits for that.
     pub(crate) async fn end(&self) {
         self.ending.send_replace(true);
         loop {
@@ -84,18 +84,18 @@ impl Connections {
         }
     }
 
-    /// Asks one to leave where there is no place.
+    /// Requests one to close where there is no place.
     fn try_slot(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut open = self.lock();
         if open.clients.len() < self.most {
-            let (client, asked) = (open.tick(), Arc::new(Notify::new()));
+            let (client, close) = (open.tick(), Arc::new(Notify::new()));
             open.clients
-                .insert(client, Client { idle_since: client, busy: 0, is_closing: false, asked: Arc::clone(&asked) });
+                .insert(client, Client { idle_since: client, busy: 0, is_closing: false, close: Arc::clone(&close) });
             open.idle.insert((client, client));
-            return Some(ConnectionSlot { connections: Arc::clone(self), client, asked });
+            return Some(ConnectionSlot { connections: Arc::clone(self), client, close });
         }
         if open.clients.len() - open.closing >= self.most {
-            open.ask_longest_idle();
+            open.close_longest_idle();
         }
         None
     }
@@ -106,12 +106,12 @@ impl Connections {
 }
 
 impl Open {
-    fn ask_longest_idle(&mut self) {
+    fn close_longest_idle(&mut self) {
         if let Some((_, client)) = self.idle.pop_first()
             && let Some(client) = self.clients.get_mut(&client)
         {
             client.is_closing = true;
-            client.asked.notify_one();
+            client.close.notify_one();
             self.closing += 1;
         }
     }
@@ -136,12 +136,12 @@ impl ConnectionSlot {
         self.connections.lock().clients.get(&self.client).is_none_or(|client| client.busy == 0)
     }
 
-    /// Returns when somebody else needs the place, or when all connections are to end.
-    pub(crate) async fn asked_to_close(&self) {
+    /// Returns when another client needs the place, or when all connections are to end.
+    pub(crate) async fn close_requested(&self) {
         let mut ending = self.connections.ending.subscribe();
         tokio::select! {
             biased;
-            () = self.asked.notified() => {}
+            () = self.close.notified() => {}
             _ = ending.wait_for(|ending| *ending) => {}
         }
     }
@@ -187,33 +187,33 @@ mod tests {
         let (first, second, third) = (connections.slot().await, connections.slot().await, connections.slot().await);
         // The order is that of becoming idle: second, third, first.
         drop(first.begin_request());
-        let asked = |slot: &Arc<ConnectionSlot>| slot.asked_to_close().now_or_never().is_some();
+        let closing = |slot: &Arc<ConnectionSlot>| slot.close_requested().now_or_never().is_some();
         assert!(connections.slot().now_or_never().is_none());
-        assert_eq!([&first, &second, &third].map(asked), [false, true, false]);
-        assert!(connections.slot().now_or_never().is_none(), "one leaves already: nobody else has to");
-        assert_eq!([&first, &third].map(asked), [false, false]);
+        assert_eq!([&first, &second, &third].map(closing), [false, true, false]);
+        assert!(connections.slot().now_or_never().is_none(), "one is closing already: no other has to");
+        assert_eq!([&first, &third].map(closing), [false, false]);
         drop(second);
         let fourth = connections.slot().now_or_never().unwrap();
 
-        // Nobody who is being answered is asked.
+        // A connection with a request in progress stays.
         let busy = [&first, &third, &fourth].map(ConnectionSlot::begin_request);
         let mut fifth = Box::pin(connections.slot());
         assert!(fifth.as_mut().now_or_never().is_none());
-        assert_eq!([&first, &third, &fourth].map(asked), [false; 3]);
+        assert_eq!([&first, &third, &fourth].map(closing), [false; 3]);
         drop(busy);
         assert!(fifth.as_mut().now_or_never().is_none());
-        assert_eq!([&first, &third, &fourth].map(asked), [true, false, false]);
+        assert_eq!([&first, &third, &fourth].map(closing), [true, false, false]);
         drop(first);
         assert!(fifth.now_or_never().is_some());
     }
 
     #[tokio::test]
-    async fn all_are_asked_at_the_end() {
+    async fn all_are_closed_at_the_end() {
         let connections = Connections::new(3);
         let slots = [connections.slot().await, connections.slot().await];
         let mut ended = Box::pin(connections.end());
         assert!(ended.as_mut().now_or_never().is_none());
-        assert!(slots[1].asked_to_close().now_or_never().is_some());
+        assert!(slots[1].close_requested().now_or_never().is_some());
         drop(slots);
         ended.now_or_never().unwrap();
     }

@@ -7,12 +7,12 @@ use std::ops::RangeInclusive;
 use crate::error::ApiError;
 use crate::json::{FromJson, Json, Mismatch};
 
-/// Of an object, whoever may want them: clients send many that mean nothing here, but not so many.
+/// Members of an object, known or not: clients send many that mean nothing here, but never this many.
 const MAX_FIELDS: usize = 256;
 /// No field has a longer name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// The members of an object, as text that is parsed when it is taken. Those that nobody takes are ignored.
+/// The members of an object, as text that is parsed when it is taken. Those that are not taken are ignored.
 pub(crate) struct Fields<'a>(BTreeMap<String, Json<'a>>);
 
 impl<'a> Fields<'a> {

@@ -18,9 +18,9 @@ const MAX_BODY_BYTES: usize = 32 << 20;
 pub struct GatewayConfig {
     /// What clients must send; `None`: everybody who can connect may use it.
     pub api_key: Option<ApiKey>,
-    /// Requests that may be open at once; further ones are told to come back.
+    /// Requests that may be open at once; further ones are refused with a time to retry after.
     pub max_inflight: usize,
-    /// Clients that may be connected at once. A further one takes the place of whoever has been idle for the longest.
+    /// Clients that may be connected at once. A further one replaces the one that has been idle longest.
     pub max_connections: usize,
     pub max_body_bytes: usize,
     /// Memory that all bodies may take together. A body takes eight times its size at most, and half of this at most.

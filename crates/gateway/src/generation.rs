@@ -29,7 +29,7 @@ pub(crate) struct Job {
     pub(crate) held: Held,
 }
 
-/// Given back when the last piece has been told: a place among the open requests, a name that others cannot use.
+/// Released after the last piece: a place among the open requests, a name that others cannot use.
 pub(crate) type Held = Box<dyn Send + Sync>;
 
 impl Job {

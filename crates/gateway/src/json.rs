@@ -1,5 +1,5 @@
-//! JSON as the client wrote it. Nothing is built from it but what a field asks for: lists and objects are walked through,
-//! and what no field asks for is skipped without an allocation.
+//! JSON as the client wrote it. Nothing is built from it but what a field needs: lists and objects are walked through,
+//! and what no field needs is skipped without an allocation.
 
 use std::fmt;
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_what_json_says() {
+    fn scalars_are_parsed_as_in_json() {
         assert_eq!(i64::from_json(json("-5")).unwrap(), -5);
         assert_eq!(f64::from_json(json("1e2")).unwrap(), 100.0);
         assert!(bool::from_json(json("true")).unwrap());

@@ -1,4 +1,4 @@
-//! The front door. HTTP requests in OpenAI's shape arrive from clients; what leaves is JSON or a stream of server-sent
+//! The HTTP API. HTTP requests in OpenAI's shape arrive from clients; what leaves is JSON or a stream of server-sent
 //! events. In between a request is parsed, checked, rendered, tokenized and handed to the router as token ids, and the
 //! tokens that come back become text again.
 //!

@@ -2,15 +2,15 @@
 //! them. Sessions of our own routers come in at the same port.
 //!
 //! ```text
-//!   door ─┬─ session ───────────────────────────────────────────────▶ engine
-//!         └─ HTTP ─ auth ─┬─ prep_recv | remote_send | start_generate ─▶ one session of all callers
-//!                         └─ /v1/… /metrics …  (a gateway over this one engine)
+//!   listener ─┬─ session ───────────────────────────────────────────▶ engine
+//!             └─ HTTP ─ auth ─┬─  prep_recv | remote_send | start_generate ─▶ one session of all callers
+//!                             └─ /v1/… /metrics …  (a gateway over this one engine)
 //! ```
 
 mod audit;
 mod auth;
 mod call;
-mod door;
+mod listener;
 mod metadata;
 mod names;
 mod prep_recv;
@@ -27,7 +27,7 @@ use baton_protocol::{Engine, HostedEngine, Secret};
 use baton_router::{DispatchConfig, Dispatcher, Fleet, LeastLoaded, Role};
 use tokio::sync::OnceCell;
 
-pub use self::door::serve_engine;
+pub use self::listener::serve_engine;
 use self::names::Names;
 use crate::error::ApiError;
 use crate::gateway::{Gateway, GatewayConfig};

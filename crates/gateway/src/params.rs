@@ -89,7 +89,7 @@ pub(crate) fn unknown_model(model: &str, card: &ModelCard) -> ApiError {
     ApiError { status, ..ApiError::invalid("model", message).with_code("model_not_found") }
 }
 
-/// Things other servers can do: ignoring them would give an answer the client did not ask for.
+/// Things other servers can do: ignoring them would give an answer the client did not request.
 fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     let absent = |json: &Json<'_>| json.text() == "false" || json.is_empty();
     for name in [
@@ -118,7 +118,7 @@ fn refuse(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// To generate more than are asked for and keep the best. Fewer mean nothing: MLC-LLM's clients send 1 beside any `n`.
+/// To generate more than are requested and keep the best. Fewer mean nothing: MLC-LLM's clients send 1 beside any `n`.
 fn check_best_of(fields: &mut Fields<'_>, choices: i64) -> Result<(), ApiError> {
     match fields.integer("best_of", 1..=i64::MAX)? {
         Some(best_of) if best_of > choices => {
@@ -186,8 +186,8 @@ fn bias(key: Json<'_>, value: Json<'_>, card: &ModelCard) -> Result<(TokenId, f3
 }
 
 fn stop_tokens(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<TokenId>, ApiError> {
-    let asked = fields.take_json("stop_token_ids").map(|json| token_ids(json, card)).transpose();
-    let mut stop_tokens = asked.map_err(|mismatch| mismatch.at("stop_token_ids"))?.unwrap_or_default();
+    let ids = fields.take_json("stop_token_ids").map(|json| token_ids(json, card)).transpose();
+    let mut stop_tokens = ids.map_err(|mismatch| mismatch.at("stop_token_ids"))?.unwrap_or_default();
     if !fields.flag("ignore_eos")? {
         stop_tokens.extend(&card.eos_tokens);
     }
@@ -244,7 +244,7 @@ pub(crate) fn token_ids(json: Json<'_>, card: &ModelCard) -> Result<Vec<TokenId>
     Ok(tokens)
 }
 
-/// JSON has no infinity: the smallest log-probability anyone is told.
+/// JSON has no infinity: the smallest log-probability that is reported.
 pub(crate) fn finite(logprob: f32) -> f32 {
     logprob.max(-9999.0)
 }

@@ -13,8 +13,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_secs(60);
 /// Fewer are a burst that is over already.
 const LEAST: u64 = 10;
-/// One in so many finished requests, each of which computes its prompt and half of its answer again, costs an engine up to
-/// 5 % of its time: less is not worth a change.
+/// One preemption in this many finished requests, each of which computes its prompt and half of its answer again, costs an
+/// engine up to 5 % of its time: less is not worth a change.
 const ONE_IN: u64 = 20;
 
 /// Looks at what engines report, for as long as the gateway serves.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_high_rate_is_told_once_a_minute() {
+    fn a_high_rate_is_warned_of_once_a_minute() {
         let start = Instant::now();
         let mut watched = Watched { began: start, base: EngineCounters::default(), warned: None };
         // (at second, preemptions, finished) → preempted in the warning
@@ -106,8 +106,8 @@ mod tests {
             (138, 13, 3, Some(10)),
         ] {
             let counters = EngineCounters { preemptions, finished, ..EngineCounters::default() };
-            let told = watched.look(start + Duration::from_secs(at), counters);
-            assert_eq!(told.map(|rate| rate.preempted), warning, "at {at} s");
+            let rate = watched.look(start + Duration::from_secs(at), counters);
+            assert_eq!(rate.map(|rate| rate.preempted), warning, "at {at} s");
         }
     }
 }

@@ -15,7 +15,7 @@ const LONG_TEXT_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Prompt {
     pub(crate) tokens: Arc<[TokenId]>,
-    /// 0 asks for nothing but the prompt's own log-probabilities.
+    /// 0: nothing but the prompt's own log-probabilities.
     pub(crate) max_tokens: u32,
     /// Goes before the answer.
     pub(crate) echo: Option<String>,
@@ -24,9 +24,9 @@ pub(crate) struct Prompt {
 /// How many tokens an answer may have.
 #[derive(Clone, Copy)]
 pub(crate) enum Length<'a> {
-    /// As the client says, in this field.
-    Asked(&'a str, u32),
-    /// The client says nothing: this many, or what the context has room for.
+    /// As the client requests in this field.
+    Requested(&'a str, u32),
+    /// The client sets no limit: this many, or what the context has room for.
     Default(Option<u32>),
 }
 
@@ -95,10 +95,11 @@ fn max_tokens(prompt_tokens: usize, length: Length<'_>, card: &ModelCard, param:
         return Err(too_long(card, param, &prompt_tokens.to_string()));
     }
     match length {
-        Length::Asked(_, asked) if asked <= room => Ok(asked),
-        Length::Asked(field, asked) => {
-            let total = prompt_tokens as u64 + u64::from(asked);
-            let excess = format!("you requested {total} tokens ({prompt_tokens} in the prompt, {asked} to generate)");
+        Length::Requested(_, requested) if requested <= room => Ok(requested),
+        Length::Requested(field, requested) => {
+            let total = prompt_tokens as u64 + u64::from(requested);
+            let excess =
+                format!("you requested {total} tokens ({prompt_tokens} in the prompt, {requested} to generate)");
             Err(beyond_context(card, field, &excess, &format!("length of the prompt, or {field}")))
         }
         Length::Default(limit) => Ok(limit.map_or(room, |limit| limit.min(room))),

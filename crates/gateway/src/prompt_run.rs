@@ -119,20 +119,20 @@ impl PromptRun {
     fn prompt_offsets(&self, control: ControlTokens) -> (Vec<usize>, usize) {
         let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), control, TextStart::Here);
         let mut text = String::new();
-        let mut told_chars = 0;
+        let mut text_chars = 0;
         let offsets = self.prompt.tokens.iter().map(|&token| {
-            let offset_chars = told_chars;
+            let offset_chars = text_chars;
             text.clear();
             detokenizer.push(token, &mut text);
-            told_chars += text.chars().count();
+            text_chars += text.chars().count();
             offset_chars
         });
-        (offsets.collect(), told_chars)
+        (offsets.collect(), text_chars)
     }
 
     fn accept(&mut self, event: TokenEvent) {
         let Some(choice) = self.choices.get_mut(event.choice.index()) else { return };
-        // What the engine has said about a choice before it heard that a stop string ended it.
+        // Sent by the engine before it learned that a stop string ended the choice.
         if choice.has_ended() {
             return;
         }

@@ -1,4 +1,4 @@
-//! From a listening socket to answered requests, until told to stop.
+//! From a listening socket to answered requests, until shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::{Gateway, preemptions, router};
 
 /// When the process has no file descriptor left, others have to give some back first.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
-/// For what is still on its way on a connection that is asked to end and answers no request.
+/// For what is still on its way on a connection that is to close and answers no request.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Of a request's head, and of what waits to be written.
 const CONNECTION_BUFFER: usize = 32 << 10;
@@ -61,7 +61,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// One connection, to its end, or until somebody else needs its place.
+/// One connection, to its end, or until another client needs its place.
 pub(crate) async fn serve_connection(
     socket: TcpStream,
     slot: Arc<ConnectionSlot>,
@@ -80,7 +80,7 @@ pub(crate) async fn serve_connection(
     let mut ended = tokio::select! {
         biased;
         ended = connection.as_mut() => Some(ended),
-        () = slot.asked_to_close() => None,
+        () = slot.close_requested() => None,
     };
     if ended.is_none() {
         connection.as_mut().graceful_shutdown();

@@ -1,4 +1,4 @@
-//! Where a request's time went: beside its usage, for whoever measures.
+//! Where a request's time went; returned beside its usage.
 
 use std::time::Duration;
 

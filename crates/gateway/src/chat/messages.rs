@@ -62,7 +62,7 @@ fn role(json: Option<Json<'_>>) -> Result<String, Mismatch> {
     }
 }
 
-/// A string, or text parts that are joined; an assistant may have said nothing.
+/// A string, or text parts that are joined; an assistant's may be absent.
 fn text_of(content: Option<Json<'_>>, role: &str) -> Result<String, Mismatch> {
     let Some(content) = content else {
         return if role == "assistant" { Ok(String::new()) } else { Err(Mismatch::new("content is missing")) };

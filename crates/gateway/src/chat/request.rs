@@ -1,4 +1,4 @@
-//! What a client asks of `/v1/chat/completions`.
+//! The body of a request to `/v1/chat/completions`.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl ChatRequest {
         let text = messages::render(&gateway.card, &self.messages, self.add_generation_prompt)?;
         let (tokens, _) = tokenize_prompt(gateway, text, SpecialTokens::AsWritten, "messages").await?;
         let length = match self.max_tokens {
-            Some((field, asked)) => Length::Asked(field, asked),
+            Some((field, requested)) => Length::Requested(field, requested),
             None => {
                 Length::Default(gateway.card.defaults.max_new_tokens.map(|limit| limit.max(self.params.min_tokens)))
             }
@@ -54,14 +54,14 @@ impl ChatRequest {
 }
 
 fn max_tokens(fields: &mut Fields<'_>) -> Result<Option<(&'static str, u32)>, ApiError> {
-    let mut asked = None;
+    let mut requested = None;
     // The newer name wins when both are there.
     for name in ["max_tokens", "max_completion_tokens"] {
         if let Some(count) = fields.integer(name, 1..=u32::MAX.into())? {
-            asked = Some((name, count as u32));
+            requested = Some((name, count as u32));
         }
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {

@@ -1,4 +1,4 @@
-//! What a client asks of `/v1/completions`.
+//! The body of a request to `/v1/completions`.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl CompletionRequest {
         echoes: &mut Share,
     ) -> Result<Vec<Prompt>, ApiError> {
         let length = match self.max_tokens {
-            Some(asked) => Length::Asked("max_tokens", asked),
+            Some(requested) => Length::Requested("max_tokens", requested),
             None => Length::Default(Some(DEFAULT_MAX_TOKENS.max(self.params.min_tokens))),
         };
         let mut prompts = Vec::with_capacity(self.inputs.len());

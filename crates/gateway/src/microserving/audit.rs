@@ -1,4 +1,4 @@
-//! `GET /debug/audit`: recounts every KV page. 200 when the books agree; else 500, and the message says where they do not.
+//! `GET /debug/audit`: recounts every KV page. 200 when the counts agree; else 500, and the message names those that do not.
 
 use std::sync::Arc;
 

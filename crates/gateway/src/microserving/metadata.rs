@@ -1,4 +1,4 @@
-//! `kv_append_metadata`: what a receiving engine tells a sending one, through a router that need not understand it.
+//! `kv_append_metadata`: what a receiving engine sends to a sending one, through a router that need not understand it.
 
 use axum::http::StatusCode;
 use base64::Engine as _;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn nothing_taken_is_noticed_where_it_can_be() {
-        // (matched, end), (sent), verified → said to be taken
+        // (matched, end), (sent), verified → accepted
         let cases = [
             ((0, 99), (0, 99), 99, true),
             ((0, 99), (0, 99), 32, true),
@@ -124,7 +124,7 @@ mod tests {
             ((0, 0), (0, 0), 0, true),
             ((0, 99), (0, 20), 0, true),
             ((64, 99), (0, 64), 64, true),
-            // Somebody else sends what is before it.
+            // Another engine sends what is before it.
             ((0, 99), (64, 99), 0, true),
         ];
         for ((matched, end), (from, to), verified_tokens, taken) in cases {

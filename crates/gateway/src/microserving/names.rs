@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::error::ApiError;
 
-/// Reservations that ran out are forgotten when there are so many.
+/// From this many on, reservations that ran out are forgotten.
 const MAX_NAMES: usize = 4096;
 
 /// All on one session of the engine, so that no two of its requests have the same id.
@@ -27,7 +27,7 @@ pub(super) struct Names {
 pub(super) enum Name {
     /// KV is received for it here, and it is generated here.
     Receiving(String),
-    /// Its KV is computed here for whoever receives it.
+    /// Its KV is computed here for another engine.
     Sending(String),
 }
 
@@ -182,12 +182,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_its_lease_a_reservation_may_be_asked_for_again() {
+    async fn after_its_lease_a_reservation_may_be_requested_again() {
         let (released, mut gone) = mpsc::unbounded_channel();
         let (names, reservations) = (Arc::new(Names::default()), Reservations(released));
         names.enter_anew("a".into()).unwrap().keep(reservations.make(1), LEASE);
         tokio::time::advance(LEASE).await;
-        // The engine says that it is still there.
+        // The engine still holds it.
         drop(names.enter_anew("a".into()).unwrap());
         assert!(gone.try_recv().is_err());
         // The engine has made a new one.

@@ -26,7 +26,7 @@ pub(super) async fn remote_send(State(calls): State<Arc<Calls>>, body: Body) -> 
     let Call { user, mut completion } = Call::take(&mut fields, &calls.gateway.card)?;
     let (begin, end): (i64, i64) = (fields.require("begin")?, fields.require("end")?);
     let metadata = Metadata::parse(&fields.require::<String>("kv_addr_info")?)?;
-    // The receiver's place among all devices: the metadata says where it is.
+    // The receiver's place among all devices: the metadata holds its address.
     let _recv_rank = fields.integer("recv_rank", 0..=u32::MAX.into())?;
     metadata.check_tokenizer(calls.gateway.card.tokenizer.id())?;
     let prompt = completion.prompt_to_compute(&calls.gateway).await?;

@@ -18,7 +18,7 @@ async fn a_completion() {
     let reply = server
         .post_with(COMPLETIONS, completion(json!({})), |started| {
             started.prompt(32);
-            started.say(0, " the cat", Some(FinishReason::Length));
+            started.generate(0, " the cat", Some(FinishReason::Length));
         })
         .await;
     let body = reply.json();
@@ -68,43 +68,43 @@ async fn a_chat() {
     );
 }
 
-/// What the engine is asked, for a body.
-async fn asked(server: &mut Server, path: &str, body: Value) -> (SamplingParams, Limits) {
-    let mut asked = None;
+/// What the engine receives for a body.
+async fn received(server: &mut Server, path: &str, body: Value) -> (SamplingParams, Limits) {
+    let mut seen = None;
     let reply = server
         .post_with(path, body, |started| {
-            asked = Some((started.request.sampling.clone(), started.request.limits.clone()));
+            seen = Some((started.request.sampling.clone(), started.request.limits.clone()));
             started.answer(" the", FinishReason::Length);
         })
         .await;
     assert_eq!(reply.status, 200, "{}", reply.body);
-    asked.unwrap()
+    seen.unwrap()
 }
 
 #[tokio::test]
-async fn what_is_not_said_comes_from_the_model() {
+async fn what_is_absent_comes_from_the_model() {
     let mut server = Server::start().await;
     let prompt = json!({"model": MODEL, "prompt": "Hello"});
-    let (sampling, limits) = asked(&mut server, COMPLETIONS, prompt).await;
+    let (sampling, limits) = received(&mut server, COMPLETIONS, prompt).await;
     assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (0.7, 0.95, None));
     assert_eq!((limits.max_tokens, limits.min_tokens), (16, 0));
     assert_eq!(limits.stop_tokens, [TokenId(0), TokenId(2)]);
 
-    let (_, limits) = asked(&mut server, CHAT, json!({"messages": [{"role": "user", "content": "Hi"}]})).await;
+    let (_, limits) = received(&mut server, CHAT, json!({"messages": [{"role": "user", "content": "Hi"}]})).await;
     assert_eq!(limits.max_tokens, 256);
-    let (_, limits) = asked(&mut server, COMPLETIONS, json!({"prompt": vec![5; 2040]})).await;
+    let (_, limits) = received(&mut server, COMPLETIONS, json!({"prompt": vec![5; 2040]})).await;
     assert_eq!(limits.max_tokens, 8, "the rest of the context");
 }
 
 #[tokio::test]
-async fn what_is_said_reaches_the_engine() {
+async fn what_is_set_reaches_the_engine() {
     let mut server = Server::start().await;
     let fields = json!({"temperature": 0, "top_p": 0.5, "top_k": 40, "min_p": 0.1, "presence_penalty": 1,
         "frequency_penalty": -1.5, "repetition_penalty": 1.25, "logit_bias": {"30": 100, "4": -1.5}, "seed": -1,
         "max_tokens": 9, "min_tokens": 3, "ignore_eos": true, "stop_token_ids": [7, 5, 7]});
     for path in [COMPLETIONS, CHAT] {
         let body = if path == CHAT { chat(fields.clone()) } else { completion(fields.clone()) };
-        let (sampling, limits) = asked(&mut server, path, body).await;
+        let (sampling, limits) = received(&mut server, path, body).await;
         assert_eq!(
             sampling,
             SamplingParams {
@@ -128,11 +128,11 @@ async fn what_is_said_reaches_the_engine() {
 async fn seeds_are_kept_or_drawn() {
     let mut server = Server::start().await;
     for (seed, expected) in [(json!(7), 7), (json!(i64::MIN), 1 << 63), (json!(u64::MAX), u64::MAX)] {
-        assert_eq!(asked(&mut server, COMPLETIONS, completion(json!({"seed": seed}))).await.0.seed, expected);
+        assert_eq!(received(&mut server, COMPLETIONS, completion(json!({"seed": seed}))).await.0.seed, expected);
     }
     let mut drawn = BTreeSet::new();
     for _ in 0..8 {
-        drawn.insert(asked(&mut server, COMPLETIONS, completion(json!({}))).await.0.seed);
+        drawn.insert(received(&mut server, COMPLETIONS, completion(json!({}))).await.0.seed);
     }
     assert_eq!(drawn.len(), 8);
 }
@@ -145,8 +145,8 @@ async fn prompts_times_choices() {
         .post_with(COMPLETIONS, body, |started| {
             started.prompt(16);
             let prompt = started.prompt_text();
-            started.say(1, &format!(" {prompt} one"), Some(FinishReason::Length));
-            started.say(0, &format!(" {prompt} zero"), Some(FinishReason::Length));
+            started.generate(1, &format!(" {prompt} one"), Some(FinishReason::Length));
+            started.generate(0, &format!(" {prompt} zero"), Some(FinishReason::Length));
         })
         .await;
     let body = reply.json();
@@ -216,7 +216,7 @@ async fn echo_with_and_without_logprobs() {
     assert_eq!(body["choices"][0]["finish_reason"], "length");
     assert_eq!(body["choices"][0]["logprobs"]["token_logprobs"], json!([null, -0.5]));
     assert_eq!(body["usage"]["completion_tokens"], 0);
-    dropped.pop().unwrap().await.expect("the engine was told to stop");
+    dropped.pop().unwrap().await.expect("the engine was stopped");
 }
 
 #[tokio::test]
@@ -246,10 +246,10 @@ async fn a_stop_string_ends_its_choice_and_then_the_request() {
     let mut connection = Connection::open(server.address, "POST", COMPLETIONS, body.to_string().as_bytes()).await;
     let mut started = server.started().await;
     started.prompt(0);
-    started.say(0, " the cat", None);
-    started.say(0, " never told", None);
-    started.say(1, " a dog, a", None);
-    started.say(1, " cat", None);
+    started.generate(0, " the cat", None);
+    started.generate(0, " never sent", None);
+    started.generate(1, " a dog, a", None);
+    started.generate(1, " cat", None);
     (&mut started.dropped).await.expect("nothing more is wanted");
     let reply = connection.read_to_end().await.json();
     let choices = reply["choices"].as_array().unwrap();
@@ -282,7 +282,7 @@ async fn failures_have_their_status() {
 }
 
 #[tokio::test]
-async fn more_requests_than_allowed_are_told_to_come_back() {
+async fn more_requests_than_allowed_are_refused_for_a_while() {
     let gateway = GatewayConfig { max_inflight: 1, ..GatewayConfig::default() };
     let mut server = Server::with(Options { gateway, ..Options::default() }).await;
     let body = completion(json!({})).to_string();

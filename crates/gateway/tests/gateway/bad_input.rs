@@ -162,7 +162,7 @@ async fn refused_and_the_next_works() {
 }
 
 #[tokio::test]
-async fn what_exceeds_the_context_is_said_in_openais_words() {
+async fn what_exceeds_the_context_is_refused_in_openais_words() {
     let mut server = Server::start().await;
     let long = json!(vec![5; 3000]);
     let messages = json!([{"role": "user", "content": "cat ".repeat(3000)}]);

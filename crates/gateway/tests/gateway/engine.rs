@@ -1,4 +1,4 @@
-//! An engine that does what a test tells it to.
+//! An engine that a test drives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use baton_text::{SpecialTokens, Tokenizer};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-/// What the engine says of every prompt.
+/// What the engine reports of every prompt.
 pub(crate) const TIMES: PromptTimes = PromptTimes {
     queue: Duration::from_micros(1_500),
     prefill: Duration::from_millis(20),
@@ -96,9 +96,9 @@ impl Engine for DrivenEngine {
         _: Option<(Reservation, Option<Sent>)>,
     ) -> BoxFuture<'static, Result<TokenStream, ServeError>> {
         let (events, receiver) = mpsc::unbounded_channel();
-        let (tell_dropped, dropped) = oneshot::channel();
+        let (report_dropped, dropped) = oneshot::channel();
         let stream = TokenStream::new(request.id, receiver, move |_| {
-            let _ = tell_dropped.send(());
+            let _ = report_dropped.send(());
         });
         let next_index = vec![0; request.outputs.len()];
         let tokenizer = Arc::clone(&self.tokenizer);
@@ -127,7 +127,7 @@ impl Started {
     }
 
     /// The choice continues with this text; its last token has `finish`.
-    pub(crate) fn say(&mut self, choice: u32, text: &str, finish: Option<FinishReason>) {
+    pub(crate) fn generate(&mut self, choice: u32, text: &str, finish: Option<FinishReason>) {
         let tokens = self.tokenizer.encode(text, SpecialTokens::AsWritten).unwrap();
         for (at, &token) in tokens.iter().enumerate() {
             self.token(choice, token, finish.filter(|_| at + 1 == tokens.len()));
@@ -152,7 +152,7 @@ impl Started {
     pub(crate) fn answer(&mut self, text: &str, finish: FinishReason) {
         self.prompt(0);
         for choice in self.request.choices() {
-            self.say(choice.0, text, Some(finish));
+            self.generate(choice.0, text, Some(finish));
         }
     }
 

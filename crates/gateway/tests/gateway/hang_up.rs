@@ -22,7 +22,7 @@ async fn before_a_whole_answer() {
         let connection = Connection::open(server.address, "POST", path, body.to_string().as_bytes()).await;
         let mut started = server.started().await;
         started.prompt(0);
-        started.say(0, " the", None);
+        started.generate(0, " the", None);
         drop(connection);
         tokio::time::timeout(SOON, started.dropped).await.expect("soon").expect("dropped");
         if !path.contains("chat") {
@@ -41,7 +41,7 @@ async fn in_the_middle_of_a_stream() {
     let mut connection = Connection::open(server.address, "POST", "/v1/completions", body.as_bytes()).await;
     let mut started = server.started().await;
     started.prompt(0);
-    started.say(1, " the", None);
+    started.generate(1, " the", None);
     connection.read_until("\" the\"").await;
     drop(connection);
     tokio::time::timeout(SOON, started.dropped).await.expect("soon").expect("dropped");
@@ -77,7 +77,7 @@ async fn a_client_that_stops_reading_is_given_up() {
     started.prompt(0);
     // Far more than the buffers of two sockets hold.
     for _ in 0..100_000 {
-        started.say(0, " the", None);
+        started.generate(0, " the", None);
     }
     tokio::time::timeout(SOON, started.dropped).await.expect("soon").expect("dropped");
 }
@@ -101,7 +101,7 @@ async fn shutdown_lets_requests_finish() {
     let mut connection = Connection::open(server.address, "POST", "/v1/completions", body.as_bytes()).await;
     let mut started = server.started().await;
     started.prompt(0);
-    started.say(0, " the", None);
+    started.generate(0, " the", None);
     connection.read_until("\" the\"").await;
     server.stop();
     let closed = async {
@@ -111,7 +111,7 @@ async fn shutdown_lets_requests_finish() {
     };
     tokio::time::timeout(SOON, closed).await.expect("no new connections");
     assert!(!server.task.is_finished());
-    started.say(0, " cat", Some(FinishReason::Length));
+    started.generate(0, " cat", Some(FinishReason::Length));
     assert!(connection.read_to_end().await.body.ends_with("data: [DONE]\n\n"));
     tokio::time::timeout(SOON, server.task).await.expect("soon").unwrap().unwrap();
 }

@@ -19,7 +19,7 @@ async fn a_completion_as_bytes() {
     let body = completion(json!({"stream": true, "stream_options": {"include_usage": true}}));
     let reply = server.post_with(COMPLETIONS, body, |started| {
         started.prompt(0);
-        started.say(0, " the cat", Some(FinishReason::Length));
+        started.generate(0, " the cat", Some(FinishReason::Length));
     });
     let reply = reply.await;
     assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
@@ -57,9 +57,9 @@ async fn a_chat_opens_with_its_role() {
     let reply = server
         .post_with(CHAT, chat(json!({"stream": true, "n": 2})), |started| {
             started.prompt(0);
-            started.say(1, " the", None);
-            started.say(0, " cat<|im_end|>", Some(FinishReason::StopToken));
-            started.say(1, " cat", Some(FinishReason::Length));
+            started.generate(1, " the", None);
+            started.generate(0, " cat<|im_end|>", Some(FinishReason::StopToken));
+            started.generate(1, " cat", Some(FinishReason::Length));
         })
         .await;
     assert!(
@@ -86,12 +86,12 @@ async fn every_token_is_sent_when_it_is_made() {
     let mut connection = Connection::open(server.address, "POST", COMPLETIONS, body.as_bytes()).await;
     let mut started = server.started().await;
     started.prompt(0);
-    started.say(0, " the", None);
+    started.generate(0, " the", None);
     connection.read_until("\" the\"").await;
-    started.say(0, " cat", None);
+    started.generate(0, " cat", None);
     connection.read_until("\" cat\"").await;
     assert!(!connection.received().contains("[DONE]"));
-    started.say(0, " sat", Some(FinishReason::Length));
+    started.generate(0, " sat", Some(FinishReason::Length));
     assert!(connection.read_to_end().await.body.ends_with("data: [DONE]\n\n"));
 }
 
@@ -101,12 +101,12 @@ async fn half_characters_and_possible_stops_wait() {
     let body = completion(json!({"stream": true, "stop": ["cat and"], "logprobs": 0}));
     let reply =
         server.post_with(COMPLETIONS, body, |started| started.answer("é the cat but", FinishReason::Length)).await;
-    let told: Vec<_> = choices(&reply)
+    let received: Vec<_> = choices(&reply)
         .iter()
         .map(|c| (c["text"].clone(), c["logprobs"]["tokens"].clone(), c["logprobs"]["text_offset"].clone()))
         .collect();
     assert_eq!(
-        told,
+        received,
         [
             (json!("é"), json!(["bytes:\\xc3", "bytes:\\xa9"]), json!([0, 0])),
             (json!(" the"), json!([" the"]), json!([1])),
@@ -121,12 +121,12 @@ async fn echo_comes_first() {
     let mut server = Server::start().await;
     let body = completion(json!({"stream": true, "echo": true, "prompt": "the", "n": 2}));
     let reply = server.post_with(COMPLETIONS, body, |started| started.answer(" cat", FinishReason::Length)).await;
-    let told: Vec<_> = choices(&reply)
+    let received: Vec<_> = choices(&reply)
         .iter()
         .map(|c| (c["index"].as_u64().unwrap(), c["text"].as_str().unwrap().to_owned()))
         .collect();
     let expected = [(0, "the"), (1, "the"), (0, " cat"), (1, " cat")];
-    assert_eq!(told, expected.map(|(index, text)| (index, text.to_owned())));
+    assert_eq!(received, expected.map(|(index, text)| (index, text.to_owned())));
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_failure_in_the_middle_ends_the_stream_without_done() {
     let reply = server
         .post_with(CHAT, chat(json!({"stream": true})), |started| {
             started.prompt(0);
-            started.say(0, " the", None);
+            started.generate(0, " the", None);
             started.fail(error.clone());
         })
         .await;

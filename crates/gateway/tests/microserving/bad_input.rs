@@ -1,4 +1,4 @@
-//! Whatever is wrong: a status and a message that names it, and the engine goes on as if nothing had been said.
+//! Whatever is wrong: a status and a message that names it, and the engine goes on as before.
 
 use baton_cpu::{KvDtype, StorageDtype};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn refused(reply: &Reply, status: u16) -> (Option<String>, String) {
 
 async fn still_serves(prefill: &Node, decode: &Node) {
     let body = with(&completion(OTHER_STORY), json!({"user": "good"}));
-    let expected = prefill.ask("/v1/completions", &body).await["choices"].clone();
+    let expected = prefill.post_ok("/v1/completions", &body).await["choices"].clone();
     let (_, answer) = three_calls(prefill, decode, &body, -1).await;
     assert_eq!(answer.json()["choices"], expected);
     for node in [prefill, decode] {
@@ -31,7 +31,7 @@ async fn every_field_is_checked() {
     let (prefill, decode) = (Setup::default().start().await, Setup::default().start().await);
     let body = completion(STORY);
     let prepared =
-        decode.ask("/microserving/prep_recv", &with(&body, json!({"user": "x", "end": -1, "lease_ms": 200}))).await;
+        decode.post_ok("/microserving/prep_recv", &with(&body, json!({"user": "x", "end": -1, "lease_ms": 200}))).await;
     let good = with(
         &body,
         json!({"user": "u", "begin": 0, "end": -1, "recv_rank": 0, "kv_addr_info": prepared["kv_append_metadata"]}),
@@ -101,7 +101,7 @@ async fn what_is_no_call_at_all_is_refused() {
 async fn engines_that_do_not_fit_together_say_how() {
     let decode = Setup::default().start().await;
     let body = with(&completion(STORY), json!({"user": "u", "end": -1, "begin": 0}));
-    let prepared = decode.ask("/microserving/prep_recv", &body).await;
+    let prepared = decode.post_ok("/microserving/prep_recv", &body).await;
     let send = with(&body, json!({"kv_addr_info": prepared["kv_append_metadata"]}));
 
     let f32 = Setup { dtype: StorageDtype::F32, ..Setup::default() };
@@ -128,7 +128,7 @@ async fn engines_that_do_not_fit_together_say_how() {
     let (param, message) = refused(&decode.post("/microserving/start_generate", &mixed_up).await, 409);
     assert_eq!(param.as_deref(), Some("prompt"), "{message}");
 
-    // That has used the reservation up: whoever sends to it hears of it.
+    // That has used the reservation up: sending to it fails.
     decode.check_all_given_back().await;
     let (_, message) = refused(&prefill.post("/microserving/remote_send", &send).await, 409);
     assert!(message.contains("has taken none of it"), "{message}");
@@ -141,7 +141,7 @@ async fn a_prompt_that_cannot_be_reserved_is_refused_and_can_be_served_here() {
     let ids: Vec<u32> = (5..205).collect();
     let body = with(&completion(json!(ids)), json!({"user": "large", "end": -1, "begin": 0}));
     refused(&decode.post("/microserving/prep_recv", &body).await, 422);
-    let expected = decode.ask("/v1/completions", &completion(json!(ids))).await;
-    assert_eq!(decode.ask("/microserving/start_generate", &body).await["choices"], expected["choices"]);
+    let expected = decode.post_ok("/v1/completions", &completion(json!(ids))).await;
+    assert_eq!(decode.post_ok("/microserving/start_generate", &body).await["choices"], expected["choices"]);
     decode.check_all_given_back().await;
 }

@@ -1,4 +1,4 @@
-//! Engines that listen, and what callers say to them.
+//! Engines that listen, and what callers send to them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -29,7 +29,7 @@ pub(crate) const STORY: &str = "Once upon a time there was a little girl named L
 pub(crate) const OTHER_STORY: &str = "Once upon a time there was a little girl named Lily who lived near a big forest \
     with her mom and her dad and her small brown dog. One day she found a small red boat under the old tree.";
 
-/// Of a reservation whose caller says nothing about it.
+/// Of a reservation whose caller gives none.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
 /// Longer than any test waits for what must happen: what gives back is not the time.
@@ -130,14 +130,14 @@ impl Node {
     }
 
     /// The answer to a call that must succeed.
-    pub(crate) async fn ask(&self, path: &str, body: &Value) -> Value {
+    pub(crate) async fn post_ok(&self, path: &str, body: &Value) -> Value {
         let reply = self.post(path, body).await;
         assert_eq!(reply.status, 200, "{path} {body}: {}", reply.body);
         reply.json()
     }
 
     pub(crate) async fn tokens(&self, text: &str) -> Vec<u32> {
-        let answer = self.ask("/tokenize", &json!({"prompt": text})).await;
+        let answer = self.post_ok("/tokenize", &json!({"prompt": text})).await;
         serde_json::from_value(answer["tokens"].clone()).unwrap()
     }
 
@@ -180,9 +180,9 @@ pub(crate) fn completion(prompt: impl Into<Value>) -> Value {
 /// The three calls, one after the other; `begin = 0` however much is cached. Returns what `prep_recv` has matched, and the
 /// last answer.
 pub(crate) async fn three_calls(prefill: &Node, decode: &Node, body: &Value, end: i64) -> (u64, Reply) {
-    let prepared = decode.ask("/microserving/prep_recv", &with(body, json!({"end": end}))).await;
+    let prepared = decode.post_ok("/microserving/prep_recv", &with(body, json!({"end": end}))).await;
     let send = json!({"begin": 0, "end": end, "kv_addr_info": prepared["kv_append_metadata"], "recv_rank": 1});
-    assert_eq!(prefill.ask("/microserving/remote_send", &with(body, send)).await, json!({}));
+    assert_eq!(prefill.post_ok("/microserving/remote_send", &with(body, send)).await, json!({}));
     let answer = decode.post("/microserving/start_generate", &with(body, json!({"begin": end}))).await;
     (prepared["prefix_matched_length"].as_u64().unwrap(), answer)
 }

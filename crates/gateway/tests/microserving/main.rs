@@ -7,9 +7,9 @@ mod bad_input;
 #[path = "../gateway/client.rs"]
 mod client;
 #[cfg(test)]
-mod door;
-#[cfg(test)]
 mod engines;
+#[cfg(test)]
+mod listener;
 #[cfg(test)]
 mod names;
 #[cfg(test)]

@@ -18,7 +18,7 @@ async fn a_hand_off_onto_a_warm_prefix_cache() {
         (Setup::default().start().await, Setup::default().start().await, Setup::default().start().await);
     let ids = alone.tokens(STORY).await;
     assert!(ids.len() > 66, "{}", ids.len());
-    decode.ask("/v1/completions", &completion(OTHER_STORY)).await;
+    decode.post_ok("/v1/completions", &completion(OTHER_STORY)).await;
     let sampled = json!({"temperature": 1, "seed": 7, "n": 2, "logprobs": 2});
     let mut warm = 0;
     for (name, prompt, fields) in [
@@ -50,13 +50,13 @@ async fn a_hand_off_onto_a_warm_prefix_cache() {
 async fn streams_say_the_same() {
     let (prefill, decode) = (Setup::default().start().await, Setup::default().start().await);
     let body = completion(STORY);
-    let expected = prefill.ask("/v1/completions", &body).await["choices"][0]["text"].clone();
+    let expected = prefill.post_ok("/v1/completions", &body).await["choices"][0]["text"].clone();
     let streamed = with(&body, json!({"user": "s", "stream": true, "stream_options": {"include_usage": true}}));
     let (_, answer) = three_calls(&prefill, &decode, &streamed, -1).await;
     assert_eq!(answer.header("content-type"), Some("text/event-stream; charset=utf-8"));
     let chunks = answer.chunks();
-    let told: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
-    assert_eq!(json!(told), expected);
+    let streamed: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
+    assert_eq!(json!(streamed), expected);
     assert_eq!(chunks.last().unwrap()["usage"]["completion_tokens"], 12);
 }
 
@@ -65,12 +65,12 @@ async fn generation_may_be_started_before_the_kv_is_sent() {
     let (prefill, decode) = (Setup::default().start().await, Setup::default().start().await);
     let body = with(&completion(STORY), json!({"user": "early"}));
     let expected = text(&prefill.post("/v1/completions", &body).await);
-    let prepared = decode.ask("/microserving/prep_recv", &with(&body, json!({"end": -1}))).await;
+    let prepared = decode.post_ok("/microserving/prep_recv", &with(&body, json!({"end": -1}))).await;
     let started = with(&body, json!({"begin": -1})).to_string();
     let mut answer = Connection::open(decode.address, "POST", "/microserving/start_generate", started.as_bytes()).await;
     eventually("the request waits for KV", async || decode.handle.report().load.waiting == 1).await;
     let send = json!({"begin": 0, "end": -1, "kv_addr_info": prepared["kv_append_metadata"], "recv_rank": 0});
-    prefill.ask("/microserving/remote_send", &with(&body, send)).await;
+    prefill.post_ok("/microserving/remote_send", &with(&body, send)).await;
     assert_eq!(text(&answer.read_to_end().await), expected);
     assert_eq!(decode.handle.report().counters.prefill_tokens, 1);
 }
@@ -80,12 +80,12 @@ async fn an_engine_may_send_to_itself() {
     let node = Setup::default().start().await;
     let expected = text(&Setup::default().start().await.post("/v1/completions", &completion(STORY)).await);
     let body = with(&completion(STORY), json!({"user": "self"}));
-    let prepared = node.ask("/microserving/prep_recv", &with(&body, json!({"end": -1}))).await;
+    let prepared = node.post_ok("/microserving/prep_recv", &with(&body, json!({"end": -1}))).await;
     let started = with(&body, json!({"begin": -1})).to_string();
     let mut answer = Connection::open(node.address, "POST", "/microserving/start_generate", started.as_bytes()).await;
     eventually("the request waits for KV", async || node.handle.report().load.waiting == 1).await;
     let send = json!({"begin": 0, "end": -1, "kv_addr_info": prepared["kv_append_metadata"]});
-    node.ask("/microserving/remote_send", &with(&body, send)).await;
+    node.post_ok("/microserving/remote_send", &with(&body, send)).await;
     assert_eq!(text(&answer.read_to_end().await), expected);
     node.check_all_given_back().await;
 }
@@ -104,9 +104,9 @@ async fn every_split_gives_the_same_text() {
             assert_eq!(text(&answer), expected, "{length} tokens, split at {end}");
         }
         let body = with(&body, json!({"user": "empty"}));
-        let prepared = decode.ask("/microserving/prep_recv", &with(&body, json!({"end": length}))).await;
+        let prepared = decode.post_ok("/microserving/prep_recv", &with(&body, json!({"end": length}))).await;
         let send = json!({"begin": length, "end": length, "kv_addr_info": prepared["kv_append_metadata"]});
-        assert_eq!(prefill.ask("/microserving/remote_send", &with(&body, send)).await, json!({}));
+        assert_eq!(prefill.post_ok("/microserving/remote_send", &with(&body, send)).await, json!({}));
         let answer = decode.post("/microserving/start_generate", &with(&body, json!({"begin": length}))).await;
         assert_eq!(text(&answer), expected, "{length} tokens, nothing sent");
     }
@@ -121,9 +121,9 @@ async fn kv_that_is_sent_and_not_used_ends_up_in_the_prefix_cache() {
     let expected = text(&prefill.post("/v1/completions", &body).await);
     let moved = with(&body, json!({"user": "moved", "end": ids.len(), "lease_ms": 6000}));
     let leased = Instant::now();
-    let prepared = decode.ask("/microserving/prep_recv", &moved).await;
+    let prepared = decode.post_ok("/microserving/prep_recv", &moved).await;
     let send = json!({"begin": prepared["prefix_matched_length"], "kv_addr_info": prepared["kv_append_metadata"]});
-    prefill.ask("/microserving/remote_send", &with(&moved, send)).await;
+    prefill.post_ok("/microserving/remote_send", &with(&moved, send)).await;
     decode.check_all_given_back().await;
     assert_eq!(decode.handle.report().counters.leases_expired, 1);
     assert!(leased.elapsed() < DEFAULT_LEASE, "its own time was not heard of");
@@ -147,14 +147,14 @@ async fn without_a_reservation_the_engine_computes_the_prompt_itself() {
     for (user, lease_ms, begin) in [("expired", 1, json!(-1)), ("unsent", 600_000, json!(0))] {
         let call = with(&body, json!({"user": user, "end": -1, "lease_ms": lease_ms}));
         let fresh = Setup::default().start().await;
-        fresh.ask("/microserving/prep_recv", &call).await;
+        fresh.post_ok("/microserving/prep_recv", &call).await;
         if lease_ms == 1 {
             fresh.check_all_given_back().await;
         }
-        let asked = Instant::now();
+        let begun = Instant::now();
         let answer = fresh.post("/microserving/start_generate", &with(&call, json!({"begin": begin}))).await;
         assert_eq!(text(&answer), expected, "{user}");
-        assert!(asked.elapsed() < Duration::from_secs(60), "waited for KV that nobody sends");
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited for KV that no engine sends");
         fresh.check_all_given_back().await;
     }
 }

@@ -1,4 +1,4 @@
-//! One port for everybody: the first byte says whether a session or HTTP follows.
+//! One port for sessions and HTTP: the first byte of a connection decides which it is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::EngineFace;
 use crate::connections::{ConnectionSlot, Connections};
 use crate::serve::{Acceptor, serve_connection};
 
-/// Whoever connects has something to say.
+/// A connection on which nothing arrives for this long is closed.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts until it is dropped; that also ends all that is open.
@@ -25,11 +25,11 @@ pub async fn serve_engine(listener: TcpListener, face: EngineFace, host: impl Se
         let (socket, peer) = acceptor.accept().await;
         let slot = slots.slot().await;
         while connections.try_join_next().is_some() {}
-        connections.spawn(welcome(socket, peer, slot, Arc::clone(&face), Arc::clone(&host)));
+        connections.spawn(handle_connection(socket, peer, slot, Arc::clone(&face), Arc::clone(&host)));
     }
 }
 
-async fn welcome(
+async fn handle_connection(
     socket: TcpStream,
     peer: SocketAddr,
     slot: Arc<ConnectionSlot>,
@@ -40,7 +40,7 @@ async fn welcome(
     let peeked = tokio::select! {
         biased;
         peeked = timeout(FIRST_BYTE_TIMEOUT, socket.peek(&mut first)) => peeked,
-        () = slot.asked_to_close() => return,
+        () = slot.close_requested() => return,
     };
     match peeked {
         Ok(Ok(1)) if first == [FIRST_BYTE] => {
@@ -52,6 +52,6 @@ async fn welcome(
             let routes = face.routes(peer.ip()).await;
             serve_connection(socket, slot, &face.config, routes).await;
         }
-        _ => tracing::debug!(%peer, "a connection on which nothing was said"),
+        _ => tracing::debug!(%peer, "a connection ended or timed out before its first byte"),
     }
 }

@@ -1,4 +1,4 @@
-//! One port: sessions and HTTP side by side, and nobody comes in without the secret.
+//! One port: sessions and HTTP side by side, both only with the secret.
 
 use baton_core::{Attempt, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, TokenId};
 use baton_protocol::{Engine, Secret, SessionClient, SessionError};
@@ -42,8 +42,8 @@ async fn sessions_and_http_share_a_port() {
     let body = with(&completion(json!([5, 6])), json!({"max_tokens": 3})).to_string();
     let reply = call_with(node.address, "POST", "/v1/completions", &bearer, body.as_bytes()).await;
     let ids = json!({"tokens": tokens}).to_string();
-    let told = call_with(node.address, "POST", "/detokenize", &bearer, ids.as_bytes()).await;
-    assert_eq!(reply.json()["choices"][0]["text"], told.json()["prompt"]);
+    let text = call_with(node.address, "POST", "/detokenize", &bearer, ids.as_bytes()).await;
+    assert_eq!(reply.json()["choices"][0]["text"], text.json()["prompt"]);
     let wrong = SessionClient::connect(node.address, &Secret::new("wrong")).await.err().unwrap();
     assert!(matches!(wrong, SessionError::Refused(_)), "{wrong}");
 }
@@ -56,7 +56,7 @@ async fn a_router_that_dies_after_prep_recv_gives_the_pages_back() {
     let reservation = session.prep_recv(&GenerateRequest { prompt, ..request() }, 199).await.unwrap();
     let audited = node.get("/debug/audit").await.json();
     assert_eq!((&audited["reservations"], &audited["reserved_pages"]), (&json!(1), &json!(7)), "{audited}");
-    // A process that is killed says nothing; its connection ends.
+    // A process that is killed sends nothing; its connection ends.
     std::mem::forget(reservation);
     drop(session);
     node.check_all_given_back().await;
@@ -64,7 +64,7 @@ async fn a_router_that_dies_after_prep_recv_gives_the_pages_back() {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_the_secret() {
+async fn nothing_is_served_without_the_secret() {
     let node = Setup { secret: Secret::new(SECRET), ..Setup::default() }.start().await;
     let right = format!("authorization: Bearer {SECRET}\r\n");
     let routes = [
@@ -109,7 +109,7 @@ async fn nobody_comes_in_without_the_secret() {
 }
 
 #[tokio::test]
-async fn a_model_without_a_tokenizer_says_so_and_takes_sessions() {
+async fn a_model_without_a_tokenizer_still_takes_sessions() {
     let node = Setup { tokenizer: "{}".to_owned(), ..Setup::default() }.start().await;
     assert_eq!(node.get("/health").await.status, 200);
     let reply = node.get("/v1/models").await;
@@ -120,7 +120,7 @@ async fn a_model_without_a_tokenizer_says_so_and_takes_sessions() {
 }
 
 #[tokio::test]
-async fn garbage_harms_nobody() {
+async fn garbage_harms_no_other_connection() {
     let node = Setup::default().start().await;
     for bytes in
         [&b"B"[..], b"BREW / HTTP/1.1\r\n\r\n", b"BATN\xff\xff\xff\xff", b"\x16\x03\x01\x02\x00", b"\0", b"GET"]
