@@ -34,7 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--storage", default="auto", help="auto, bf16 or f32")
     parser.add_argument("--kv-storage", default="auto", help="auto, bf16 or int8")
     parser.add_argument("--products", default="auto", help="auto, float, integer or both")
-    parser.add_argument("--prompt", type=int, help="only so many tokens are a prompt: the others count as generated, and they alone are compared")
+    parser.add_argument("--prompt", type=int, help="only this many tokens are a prompt: the others count as generated, and they alone are compared")
     parser.add_argument("--min-top1", type=float, default=0.99, help="share of positions, default 0.99; KV in int8 reaches 0.98")
     parser.add_argument("--max-kl", type=float, help="default: 0.01 for GGUF files, 0.001 for directories")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/examples/logprobs")

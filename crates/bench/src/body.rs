@@ -38,7 +38,7 @@ pub(crate) struct RequestDialect {
     pub(crate) api: RequestApi,
     pub(crate) prompt: PromptForm,
     pub(crate) model: Option<String>,
-    /// Answers have the asked length, whatever the model would like.
+    /// Answers have the requested length, whatever the model would like.
     pub(crate) ignore_eos: bool,
     /// `stream_options`, so that the server counts the tokens.
     pub(crate) usage: bool,
@@ -140,11 +140,11 @@ impl RequestDialect {
     }
 }
 
-/// The history before a turn and the turn itself, as who said what.
+/// The history before a turn and the turn itself, as roles and texts.
 fn messages(chat: &Chat, turn: usize) -> impl Iterator<Item = (&'static str, &[TextPart])> {
-    chat.turns[..=turn].iter().enumerate().flat_map(move |(at, said)| {
-        let answer = (at < turn).then_some(("assistant", std::slice::from_ref(&said.answer)));
-        [Some(("user", said.user.as_slice())), answer].into_iter().flatten()
+    chat.turns[..=turn].iter().enumerate().flat_map(move |(at, exchange)| {
+        let answer = (at < turn).then_some(("assistant", std::slice::from_ref(&exchange.answer)));
+        [Some(("user", exchange.user.as_slice())), answer].into_iter().flatten()
     })
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_the_asked_number_and_range_and_share_what_is_shared() {
+    fn ids_have_the_requested_number_and_range_and_share_what_is_shared() {
         let sent: Vec<_> =
             bodies(&dialect(RequestApi::Completions, PromptForm::Ids(10..500), 3)).iter().map(parsed).collect();
         let prompts: Vec<Vec<u64>> =

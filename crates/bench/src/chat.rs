@@ -28,7 +28,7 @@ pub struct ChatOptions {
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 
-    /// What the model is told before the conversation
+    /// System prompt: what the model gets before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
@@ -112,7 +112,7 @@ struct Talk {
     client: Arc<HttpClient>,
     model: Option<String>,
     system: Option<String>,
-    /// Limits the user asked for.
+    /// Limits the user set.
     fields: Map<String, Value>,
     /// Without the system message.
     history: Vec<ChatMessage>,
@@ -195,7 +195,7 @@ impl Talk {
 
     async fn answer(&mut self) -> Result<(), RequestFailure> {
         self.partial.clear();
-        let (asked, mut first, mut last) = (Instant::now(), None, Instant::now());
+        let (begun, mut first, mut last) = (Instant::now(), None, Instant::now());
         let (mut chunks, mut usage) = (0, None::<ChunkUsage>);
         let mut answer = self.client.post("/chat/completions", self.body().into(), &mut None).await?;
         while let Some(chunk) = answer.next().await? {
@@ -213,19 +213,19 @@ impl Talk {
         println!();
         let tokens = usage.map_or(chunks, |usage| usage.completion_tokens);
         if let Some(first) = first {
-            println!("{}\n", dim(&speed(first - asked, last - first, tokens)));
+            println!("{}\n", dim(&speed(first - begun, last - first, tokens)));
         }
         Ok(())
     }
 
-    /// Also of one that was stopped: what was said was said.
+    /// Also of one that was stopped: what was generated stays.
     fn keep_answer(&mut self) {
         if !self.partial.is_empty() {
             self.history.push(ChatMessage { role: "assistant", content: std::mem::take(&mut self.partial) });
         }
     }
 
-    /// The question is forgotten, so that it can be asked again.
+    /// The question is forgotten, so that it can be sent again.
     fn failed(&mut self, failure: &RequestFailure) {
         self.partial.clear();
         self.history.pop_if(|message| message.role == "user");
@@ -256,7 +256,7 @@ fn dim(text: &str) -> String {
 /// As it comes, not line by line.
 fn put(text: &str) {
     let mut out = stdout();
-    // Whoever reads it may have gone away; the next read of the input will tell.
+    // The reader may have gone away; the next read of the input will notice.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 

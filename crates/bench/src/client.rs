@@ -152,7 +152,7 @@ impl StreamingReply {
         Err(RequestFailure::Status { status: head.status.as_u16(), message: status_message(head.status, &text) })
     }
 
-    /// `None` at the end: after `[DONE]`, which is noted, or when the server says no more.
+    /// `None` at the end: after `[DONE]`, which is noted, or when the server sends no more.
     pub(crate) async fn next(&mut self) -> Result<Option<Chunk<'_>>, RequestFailure> {
         while !self.lines.has_next() {
             let Some(frame) = self.body.frame().await else { return Ok(None) };

@@ -18,7 +18,7 @@ use crate::workload::Chat;
 /// How often a waiting thread looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Chats with their numbers, until so many requests have been handed out.
+/// Chats with their numbers, until this many requests have been handed out.
 fn chats(run: &LoadRun) -> impl Iterator<Item = (u64, Chat)> + Send + use<> {
     let most = match run.load.stop {
         StopRule::Requests(requests) => requests,

@@ -24,7 +24,7 @@ pub(crate) struct Exchange {
     pub(crate) timings: Option<ServerTimings>,
 }
 
-/// What all requests of a run have done so far, for whoever watches.
+/// What all requests of a run have done so far, for the progress line.
 #[derive(Debug, Default)]
 pub(crate) struct RunProgress {
     pub(crate) started: AtomicU64,

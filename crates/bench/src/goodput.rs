@@ -62,7 +62,7 @@ pub(crate) struct Search {
     trials_left: u32,
 }
 
-/// Goodput is told to within this.
+/// Goodput is found to within this.
 const PRECISION: f64 = 0.05;
 /// Rates from 2⁻¹⁰ to 2¹⁰ of the first guess can be found, with 5 more trials for the precision.
 const MOST_TRIALS: u32 = 15;
@@ -78,7 +78,7 @@ impl Search {
         (self.trials_left > 0 && !narrow).then_some(self.next)
     }
 
-    pub(crate) fn tell(&mut self, was_good: bool) {
+    pub(crate) fn record(&mut self, was_good: bool) {
         if was_good {
             self.good = Some(self.next)
         } else {
@@ -108,7 +108,7 @@ mod tests {
             let mut search = Search::from(first);
             let mut trials = 0;
             while let Some(rate) = search.next_rate() {
-                search.tell(rate <= edge);
+                search.record(rate <= edge);
                 trials += 1;
             }
             let found = search.found().unwrap();
@@ -120,7 +120,7 @@ mod tests {
     fn gives_up_where_nothing_is_good() {
         let mut search = Search::from(1.0);
         while search.next_rate().is_some() {
-            search.tell(false);
+            search.record(false);
         }
         assert_eq!(search.found(), None);
     }

@@ -51,7 +51,7 @@ pub use chat::{ChatOptions, chat};
 pub use error::BenchError;
 pub use options::BenchCommand;
 
-/// Does what was asked for, and prints the result to standard output.
+/// Runs the command, and prints the result to standard output.
 pub async fn run(command: &BenchCommand) -> Result<(), BenchError> {
     match command {
         BenchCommand::Serve(options) => serve::serve(options).await,

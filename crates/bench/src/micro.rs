@@ -24,13 +24,13 @@ pub(crate) async fn micro(options: &MicroOptions) -> Result<(), BenchError> {
     let cores = baton_cpu::cores();
     let threads = options.threads.map_or(cores, |threads| threads as usize);
     let progress = ProgressLine::default();
-    progress.say("getting ready");
+    progress.show("getting ready");
     // Opened in the order in which they are measured: what is big first.
     let mut kernels = if wanted(MicroPart::Kernels) { Some(block_in_place(|| Kernels::new(threads))?) } else { None };
     let mut handoff = if wanted(MicroPart::Handoff) { Some(block_in_place(HandOffBench::new)?) } else { None };
     let mut router = if wanted(MicroPart::Router) { Some(RouterCost::start().await?) } else { None };
     for round in 0..options.rounds {
-        let now = |part| progress.say(&format!("round {} of {}: {part}", round + 1, options.rounds));
+        let now = |part| progress.show(&format!("round {} of {}: {part}", round + 1, options.rounds));
         if let Some(kernels) = &mut kernels {
             now("kernels");
             block_in_place(|| kernels.round())?;
@@ -96,7 +96,7 @@ impl Default for ProgressLine {
 
 impl ProgressLine {
     /// A terminal that has gone away is no reason to stop measuring.
-    fn say(&self, text: &str) {
+    fn show(&self, text: &str) {
         let text = if self.redraws { format!("\r\x1b[K{text} …") } else { format!("{text}\n") };
         let _ = stderr().write_all(text.as_bytes());
     }

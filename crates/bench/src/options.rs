@@ -132,7 +132,7 @@ pub(crate) struct LoadOptions {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = "Workload")]
     pub(crate) prefix_groups: u32,
 
-    /// Turns of each chat, written like --input; each carries all that was said before
+    /// Turns of each chat, written like --input; each carries all turns before it
     #[arg(long, default_value = "1", value_name = "LENGTH", help_heading = "Workload")]
     pub(crate) turns: Lengths,
 
@@ -144,7 +144,7 @@ pub(crate) struct LoadOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "output", "shared_prefix", "prefix_groups", "turns"], help_heading = "Workload")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Replay the trace so many times as fast
+    /// Replay the trace this many times as fast
     #[arg(long, default_value_t = 1.0, value_parser = positive, value_name = "FACTOR", requires = "trace", help_heading = "Workload")]
     pub(crate) speed: f64,
 
@@ -156,7 +156,7 @@ pub(crate) struct LoadOptions {
     #[arg(long, default_value_t = 1, help_heading = "Workload")]
     pub(crate) seed: u64,
 
-    /// Closed loop: so many users, each waiting for its answer; 1..64 adds them over the run [default: 1]
+    /// Closed loop: this many users, each waiting for its answer; 1..64 adds them over the run [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "rate", help_heading = "Arrivals")]
     pub(crate) users: Option<Ramp>,
 
@@ -172,7 +172,7 @@ pub(crate) struct LoadOptions {
     #[arg(long, value_parser = parse_duration, value_name = "TIME", conflicts_with = "requests", help_heading = "Arrivals")]
     pub(crate) duration: Option<Duration>,
 
-    /// Send so many requests
+    /// Send this many requests
     #[arg(long, value_name = "N", help_heading = "Arrivals")]
     pub(crate) requests: Option<u64>,
 
@@ -184,7 +184,7 @@ pub(crate) struct LoadOptions {
     #[arg(long, default_value = "300s", value_parser = parse_duration, value_name = "TIME", help_heading = "Arrivals")]
     pub(crate) timeout: Duration,
 
-    /// Open at most so many connections; what has to wait for one is reported
+    /// Open at most this many connections; what has to wait for one is reported
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = "Arrivals")]
     pub(crate) max_connections: u32,
 
@@ -204,10 +204,10 @@ pub(crate) struct LoadOptions {
     pub(crate) server: ServerOptions,
 }
 
-/// What the server is like. All of it is found out where it is not said.
+/// What the server is like. What is not given is found out.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerOptions {
-    /// Which model to ask for [default: the first of /v1/models]
+    /// Which model to request [default: the first of /v1/models]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) model: Option<String>,
 
@@ -223,7 +223,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, default_value = "auto", help_heading = "Server")]
     pub(crate) prompt: PromptChoice,
 
-    /// Size of the vocabulary, for prompts as token ids [default: as /v1/models says, else 1024]
+    /// Size of the vocabulary, for prompts as token ids [default: as /v1/models reports, else 1024]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = "Server")]
     pub(crate) vocab: Option<u32>,
 

@@ -57,11 +57,9 @@ impl LoadPlan {
             (None, None) => StopRule::After(DEFAULT_DURATION),
         };
         match (arrivals, stop) {
-            (Arrivals::Closed { users }, StopRule::Requests(_) | StopRule::AtTheEnd) if !users.is_constant() => {
-                Err(BenchError::Usage(format!(
-                    "--users {users} adds users over the run: say how long it is with --duration"
-                )))
-            }
+            (Arrivals::Closed { users }, StopRule::Requests(_) | StopRule::AtTheEnd) if !users.is_constant() => Err(
+                BenchError::Usage(format!("--users {users} adds users over the run: give its length with --duration")),
+            ),
             _ => Ok(Self { source, arrivals, stop, options: options.clone() }),
         }
     }
@@ -69,15 +67,15 @@ impl LoadPlan {
     pub(crate) fn slo(&self) -> Option<Slo> {
         let millis = |limit: Option<Duration>| limit.map(|limit| limit.as_secs_f64() * 1e3);
         let (ttft_ms, tpot_ms) = (millis(self.options.slo_ttft), millis(self.options.slo_tpot));
-        let asked = ttft_ms.is_some() || tpot_ms.is_some();
-        asked.then_some(Slo { ttft_ms, tpot_ms, share: self.options.slo_share })
+        let is_set = ttft_ms.is_some() || tpot_ms.is_some();
+        is_set.then_some(Slo { ttft_ms, tpot_ms, share: self.options.slo_share })
     }
 
     pub(crate) fn client(&self, target: ServerUrl) -> Result<Arc<HttpClient>, BenchError> {
         HttpClient::new(target, self.options.server.api_key.clone(), self.options.max_connections as usize)
     }
 
-    /// Asks the server what it understands.
+    /// Probes what the server supports.
     pub(crate) async fn probe(&self, client: &Arc<HttpClient>) -> Result<Server, RequestFailure> {
         let known = self.options.server.known(self.options.seed);
         probe(&self.sender(client, RequestApi::Completions), &known).await
@@ -129,7 +127,7 @@ impl LoadPlan {
         }
     }
 
-    /// For people, and for whoever repeats the run.
+    /// For people, and for repeating the run.
     pub(crate) fn describe(&self) -> Vec<(String, String)> {
         let options = &self.options;
         let workload = match &self.source {

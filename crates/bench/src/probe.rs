@@ -1,4 +1,4 @@
-//! What kind of server is it? Asked once, before the run, with requests of a few tokens.
+//! Finds out what kind of server it is: once, before the run, with requests of a few tokens.
 
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ pub(crate) async fn probe(sender: &RequestSender, known: &Known) -> Result<Serve
                     let context_tokens = model.and_then(|model| model.max_model_len);
                     return Ok(Server { dialect, context_tokens, counts_tokens });
                 }
-                // A 4xx means: not like this. The first says most about what the server would like.
+                // A 4xx means: not like this. The first explains best what the server would accept.
                 Err(failure @ RequestFailure::Status { status: 400 | 404 | 405 | 415 | 422 | 501, .. }) => {
                     refused.get_or_insert(failure);
                 }
@@ -103,7 +103,7 @@ async fn speaks(sender: &RequestSender, dialect: &RequestDialect) -> Result<bool
     result.map(|()| exchange.usage.is_some())
 }
 
-/// The one asked for, else the first. A server without the list is no obstacle.
+/// The requested one, else the first. A server without the list is no obstacle.
 async fn find_model(client: &HttpClient, wanted: Option<&str>) -> Result<Option<ListedModel>, RequestFailure> {
     let models = match models(client).await {
         Ok(models) => models,

@@ -60,7 +60,7 @@ impl ServerProcess {
         status.ok().flatten().map(|status| status.to_string())
     }
 
-    /// When it has ended: pipes may still hold some of what it said.
+    /// When it has ended: pipes may still hold some of its output.
     async fn last_words(&self) -> String {
         let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         for reader in readers.into_iter().flatten() {

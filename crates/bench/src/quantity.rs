@@ -68,7 +68,7 @@ pub(crate) enum Warmup {
     Share(f64),
     /// `5s`
     Time(Duration),
-    /// `20`: so many requests.
+    /// `20`: this many requests.
     Requests(u64),
 }
 

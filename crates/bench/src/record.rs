@@ -15,11 +15,11 @@ pub(crate) struct Record {
     pub(crate) first_token_us: Option<u64>,
     pub(crate) last_token_us: Option<u64>,
     pub(crate) end_us: u64,
-    /// As the server counts them, else as they were asked for.
+    /// As the server counts them, else as they were requested.
     pub(crate) input_tokens: u64,
     pub(crate) cached_tokens: u64,
     pub(crate) output_tokens: u64,
-    pub(crate) asked_output_tokens: u64,
+    pub(crate) requested_output_tokens: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<ServerTimings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub(crate) struct Record {
     pub(crate) chunks_us: Vec<u64>,
 }
 
-/// Where the server says the time went. llama.cpp knows two of these under other names.
+/// Where the time went, as reported by the server. llama.cpp knows two of these under other names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerTimings {
     #[serde(default)]
@@ -130,7 +130,7 @@ mod tests {
             input_tokens: 5,
             cached_tokens: 0,
             output_tokens: 4,
-            asked_output_tokens: 4,
+            requested_output_tokens: 4,
             timings: None,
             error: None,
             chunks_us: vec![],

@@ -1,4 +1,4 @@
-//! What is told of a run: a table, a file to keep, a page with plots. Two or more runs are compared the same way.
+//! The report of a run: a table, a file to keep, a page with plots. Two or more runs are compared the same way.
 
 mod axis;
 mod file;
@@ -18,7 +18,7 @@ use crate::options::ReportOptions;
 /// `baton bench report`
 pub(crate) fn report(options: &ReportOptions) -> Result<(), BenchError> {
     let mut runs = options.files.iter().map(|path| RunFile::load(path)).collect::<Result<Vec<_>, _>>()?;
-    tell_apart(&mut runs, &options.files);
+    label_distinctly(&mut runs, &options.files);
     print!("{}", table::text(&runs));
     match &options.html {
         Some(path) => page::save(path, &runs),
@@ -26,8 +26,8 @@ pub(crate) fn report(options: &ReportOptions) -> Result<(), BenchError> {
     }
 }
 
-/// Runs of one server that nobody labelled all have its name: then the names of their files are better ones.
-fn tell_apart(runs: &mut [RunFile], files: &[PathBuf]) {
+/// Runs of one server that have no label all have its name: then the names of their files are better ones.
+fn label_distinctly(runs: &mut [RunFile], files: &[PathBuf]) {
     let labels: Vec<_> = runs.iter().map(|run| run.label.clone()).collect();
     for (run, file) in runs.iter_mut().zip(files) {
         if labels.iter().filter(|label| **label == run.label).count() > 1 {

@@ -1,4 +1,4 @@
-//! A run: chats are started when the schedule says so, played turn by turn, and recorded.
+//! A run: chats are started by the schedule, played turn by turn, and recorded.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +173,7 @@ impl LoadRun {
                 .map_or_else(|| chat.input_tokens().nth(turn).unwrap_or(0), |usage| usage.prompt_tokens),
             cached_tokens: counted.map_or(0, |usage| usage.cached_tokens()),
             output_tokens: counted.map_or(chunks_us.len() as u64, |usage| usage.completion_tokens),
-            asked_output_tokens: chat.turns[turn].output_tokens.into(),
+            requested_output_tokens: chat.turns[turn].output_tokens.into(),
             timings: exchange.timings,
             error: None,
             chunks_us,

@@ -10,7 +10,7 @@ const ARRIVALS: u64 = 0xa1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arrivals {
-    /// So many users, each sending when its last request was answered.
+    /// This many users, each sending when its last request was answered.
     Closed { users: Ramp },
     /// Requests per second, whatever the server does.
     Open { rate: Ramp, spacing: Spacing },
@@ -56,7 +56,7 @@ pub(crate) fn open_times(
     })
 }
 
-/// The time at which so many requests were due: the t with from·t + (to − from)·t² / 2T = count for t ≤ T.
+/// The time at which `count` requests were due: the t with from·t + (to − from)·t² / 2T = count for t ≤ T.
 fn reach(rate: Ramp, ramp_s: f64, count: f64) -> f64 {
     let on_ramp = rate.mean() * ramp_s;
     if rate.is_constant() || ramp_s <= 0.0 {

@@ -1,4 +1,4 @@
-//! `baton bench serve`: one run, or several in search of the goodput, and what is told of it.
+//! `baton bench serve`: one run, or several in search of the goodput, and the report of it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +71,7 @@ impl Measuring {
                 if good { "✓" } else { "✗" },
                 met * 100.0
             );
-            search.tell(good);
+            search.record(good);
             if good {
                 best = Some(file);
             }
@@ -186,7 +186,7 @@ fn notes(plan: &LoadPlan, server: &Server, summary: &Summary) -> Vec<String> {
     let mut notes = Vec::new();
     let requests = &summary.requests;
     if requests.short > 0 {
-        notes.push(format!("{} answers ended before the asked length", grouped(requests.short as f64)));
+        notes.push(format!("{} answers ended before the requested length", grouped(requests.short as f64)));
     }
     if !server.counts_tokens {
         notes.push("the server does not count tokens: a chunk is taken for a token".into());

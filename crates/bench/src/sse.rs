@@ -148,7 +148,7 @@ impl<'a> Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// A completion says something with every choice, even where a token has no text of its own; a chat also has chunks
+    /// Every choice of a completion's chunk counts as a token, even where a token has no text of its own; a chat also has chunks
     /// that only name the role or the end.
     pub(crate) fn has_tokens(&self) -> bool {
         let Some(choice) = &self.choices.0 else { return false };
@@ -177,7 +177,7 @@ pub(crate) fn error_message(error: &serde_json::Value) -> String {
     message.as_str().map_or_else(|| message.to_string(), str::to_owned)
 }
 
-/// The first of a list; requests ask for one choice.
+/// The first of a list; requests have one choice.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FirstItem<T>(pub(crate) Option<T>);
 

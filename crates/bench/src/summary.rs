@@ -25,7 +25,7 @@ pub(crate) struct Summary {
     pub(crate) e2e_ms: Stats,
     /// How long requests waited for this program.
     pub(crate) client_wait_ms: Stats,
-    /// Where the server says the time went.
+    /// Where the time went, as reported by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<ServerTimes>,
     pub(crate) throughput: Throughput,
@@ -39,7 +39,7 @@ pub(crate) struct Requests {
     pub(crate) measured: u64,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
-    /// Answers that ended before the asked length.
+    /// Answers that ended before the requested length.
     pub(crate) short: u64,
     pub(crate) input_tokens: u64,
     pub(crate) cached_tokens: u64,
@@ -150,7 +150,8 @@ impl Requests {
             measured: measured.len() as u64,
             completed: complete.len() as u64,
             failed: (measured.len() - complete.len()) as u64,
-            short: complete.iter().filter(|record| record.output_tokens < record.asked_output_tokens).count() as u64,
+            short: complete.iter().filter(|record| record.output_tokens < record.requested_output_tokens).count()
+                as u64,
             input_tokens: sum(|record| record.input_tokens),
             cached_tokens: sum(|record| record.cached_tokens),
             output_tokens: sum(|record| record.output_tokens),
@@ -248,7 +249,7 @@ mod tests {
             input_tokens: 100,
             cached_tokens: 0,
             output_tokens: 2 * chunks_us.len() as u64,
-            asked_output_tokens: 2 * chunks_us.len() as u64,
+            requested_output_tokens: 2 * chunks_us.len() as u64,
             timings: None,
             error: None,
             chunks_us: chunks_us.to_vec(),

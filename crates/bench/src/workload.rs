@@ -53,7 +53,7 @@ pub(crate) struct ChatTurn {
     /// What the user adds to the history.
     pub(crate) user: Vec<TextPart>,
     pub(crate) output_tokens: u32,
-    /// What later turns carry as the answer to this one. It is made up: what the server really said would make requests
+    /// What later turns carry as the answer to this one. It is made up: what the server really answered would make requests
     /// depend on the server.
     pub(crate) answer: TextPart,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Chat {
 }
 
 impl Chat {
-    /// Tokens of the prompt of each turn: all that was said before it, and what the user adds.
+    /// Tokens of the prompt of each turn: all turns before it, and what the user adds.
     pub(crate) fn input_tokens(&self) -> impl Iterator<Item = u64> {
         self.turns.iter().scan(0, |history, turn| {
             let input = *history + turn.user_tokens();
@@ -100,7 +100,7 @@ pub(crate) enum ChatSource {
 pub(crate) struct Workload {
     pub(crate) source: ChatSource,
     pub(crate) seed: u64,
-    /// Of the server, where it says so.
+    /// Of the server, where it reports that.
     pub(crate) context_tokens: Option<u32>,
 }
 

@@ -11,7 +11,7 @@ use crate::near_match::near_matches;
 use crate::options::ServeOptions;
 
 const DEFAULT_FILE: &str = "baton.toml";
-/// Keys that say the same.
+/// Keys that mean the same.
 const EITHER: [(&str, &str); 3] = [("kv-pages", "kv-memory"), ("host", "router-host"), ("port", "router-port")];
 
 /// Reads the named file, or ./baton.toml where there is one.

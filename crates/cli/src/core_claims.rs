@@ -20,7 +20,7 @@ pub(crate) struct CoreClaims {
 }
 
 impl CoreClaims {
-    /// Claims the first `wanted` cores of `all` that nobody else has claimed; `None` where there are fewer.
+    /// Claims the first `wanted` cores of `all` that no other process has claimed; `None` where there are fewer.
     pub(crate) fn take(all: &CpuList, wanted: usize) -> Option<Self> {
         Self::take_named(all, wanted, PREFIX)
     }
@@ -71,7 +71,7 @@ mod tests {
         let shown = |claims: &Option<CoreClaims>| claims.as_ref().map(|claims| claims.cpus().to_string());
         let first = take(2);
         assert_eq!(shown(&first).as_deref(), Some("0,1"));
-        // There are not so many, so none is claimed.
+        // Fewer exist, so none is claimed.
         assert_eq!(shown(&take(4)), None);
         let second = take(3);
         assert_eq!(shown(&second).as_deref(), Some("2,8,9"));

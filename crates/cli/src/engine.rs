@@ -50,7 +50,7 @@ pub(crate) fn run(args: &EngineArgs, screen: Screen) -> Result<(), Failure> {
     // One thread is enough for the sockets of sessions; the cores are left to the step loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::ours)?;
     let served = runtime.block_on(serve(args, secret, engine, announcer));
-    // A tokenizer may still be busy with a long prompt nobody waits for any more.
+    // A tokenizer may still be busy with a long prompt whose client is gone.
     runtime.shutdown_background();
     served
 }

@@ -1,4 +1,4 @@
-//! The error of a command: one message, possibly a hint, and an exit code that says whether the user can mend it.
+//! The error of a command: one message, possibly a hint, and an exit code that shows whether the user can fix it.
 
 use std::fmt;
 use std::path::Path;

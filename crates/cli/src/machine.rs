@@ -14,7 +14,7 @@ pub(crate) fn cpus(wanted: usize) -> Option<CpuList> {
     CpuList::of(threads.for_compute(wanted)?.to_vec())
 }
 
-/// Memory of the machine, or of the container where that is less. `None` where /proc does not say.
+/// Memory of the machine, or of the container where that is less. `None` where /proc does not show it.
 pub(crate) fn memory() -> Option<ByteSize> {
     let machine = meminfo("MemTotal:")?;
     let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|max| max.trim().parse().ok());

@@ -49,7 +49,7 @@ pub(crate) fn load(args: &EngineArgs, secret: &Secret, mock: &str) -> Result<Eng
     EngineHandle::spawn(Box::new(backend), config, Some(fabric)).map_err(Failure::ours)
 }
 
-/// Serves until the first signal, without draining: nobody needs a mock's answers.
+/// Serves until the first signal, without draining: a mock's answers are not worth waiting for.
 pub(crate) fn run_dialect(
     args: &EngineArgs,
     mock: &str,

@@ -42,7 +42,7 @@ pub(crate) struct ServeOptions {
     pub(crate) engine: EngineOptions,
 }
 
-/// What one engine may be told.
+/// Options of one engine.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Engine options")]
@@ -99,7 +99,7 @@ pub(crate) struct EngineOptions {
     #[arg(long, value_name = "N")]
     pub(crate) max_slots: Option<usize>,
 
-    /// Sequences that may wait; further requests are told to come back [default: 1024]
+    /// Sequences that may wait; further requests are refused for a while [default: 1024]
     #[arg(long, value_name = "N")]
     pub(crate) max_waiting: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! `baton router`: router and gateway in front of engines that run already.
 
 use baton_core::EngineInfo;
-use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask};
+use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, query_attached};
 use baton_model::{ModelFiles, bundled_names};
 use baton_protocol::Secret;
 
@@ -37,7 +37,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         // A router must be able to start while an engine is down.
         may_be_missing: true,
     };
-    let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
+    let answers = query_attached(&plan, &screen).await.map_err(launch_failure)?;
     let files = model(args.model.as_deref(), &answers)?;
     // Running engines report their own context length.
     let context_tokens = match answers.is_empty() {

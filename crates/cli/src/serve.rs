@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, ask, is_on_this_machine};
+use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, is_on_this_machine, query_attached};
 use baton_model::{DEFAULT_MODEL, DecoderSpec};
 use baton_protocol::Secret;
 use baton_router::Role;
@@ -76,7 +76,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         hang_timeout: config.hang_timeout,
         may_be_missing: false,
     };
-    let answers = ask(&plan, &screen).await.map_err(launch_failure)?;
+    let answers = query_attached(&plan, &screen).await.map_err(launch_failure)?;
     let mode = topology.mode;
     deploy(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, screen).await
 }

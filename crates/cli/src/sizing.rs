@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_shared_out_and_nobody_gets_none() {
+    fn cores_are_shared_out_and_every_engine_gets_one() {
         for (engines, threads) in [(1, 8), (3, 2), (8, 1), (9, 1)] {
             assert_eq!(decide(EngineOptions::default(), 1024, engines).threads, threads, "{engines} engines");
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_prefill_engines_are_plain_unless_told_otherwise() {
+    fn weights_of_prefill_engines_are_plain_unless_configured_otherwise() {
         use WeightsOption::{Auto, Compact, Plain};
         for (weights, for_prompts) in [(None, Plain), (Some(Auto), Plain), (Some(Compact), Compact)] {
             let size = decide(EngineOptions { weights, ..EngineOptions::default() }, 1024, 2);

@@ -111,7 +111,7 @@ fn what_makes_no_sense_is_one_message() {
 }
 
 #[test]
-fn a_router_is_told_every_engine() {
+fn a_router_is_given_every_engine() {
     let router = |engines: &str, mode| {
         let engines: Vec<EngineUrl> = engines.split_whitespace().map(|engine| engine.parse().unwrap()).collect();
         shown(Topology::of_router(&engines, mode))

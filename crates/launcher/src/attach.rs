@@ -1,4 +1,4 @@
-//! Connecting to engines that run already, started by somebody else.
+//! Connecting to engines that run already and were not started by this process.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LAST_CALL: Duration = Duration::from_secs(2);
 
 /// Connects to all attached engines of a plan at once, before anything is started, and returns what each reports about itself.
-pub async fn ask(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, EngineInfo)>, LaunchError> {
-    let mut asking = JoinSet::new();
+pub async fn query_attached(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, EngineInfo)>, LaunchError> {
+    let mut queries = JoinSet::new();
     for engine in &plan.engines {
         let Origin::Attached(endpoint) = &engine.origin else { continue };
         let (name, endpoint, secret) = (engine.name.clone(), endpoint.clone(), plan.secret.clone());
         let (patience, screen) = (plan.patience, screen.clone());
-        asking.spawn(async move {
+        queries.spawn(async move {
             let engine = Attachment { name: &name, endpoint: &endpoint, secret: &secret };
             let info = engine.connect(patience, &screen).await?.info().clone();
             Ok((name, info))
@@ -33,10 +33,10 @@ pub async fn ask(plan: &LaunchPlan, screen: &Screen) -> Result<Vec<(String, Engi
     }
     let (mut answers, mut missing) = (Vec::new(), None);
     let mut deadline = Instant::now() + plan.patience + CONNECT_TIMEOUT;
-    while let Ok(Some(asked)) = timeout_at(deadline, asking.join_next()).await {
-        match asked {
-            Ok(Ok(answer)) => {
-                answers.push(answer);
+    while let Ok(Some(answer)) = timeout_at(deadline, queries.join_next()).await {
+        match answer {
+            Ok(Ok(info)) => {
+                answers.push(info);
                 if plan.may_be_missing {
                     deadline = deadline.min(Instant::now() + LAST_CALL);
                 }

@@ -98,7 +98,7 @@ async fn read_announcements(stdout: impl AsyncRead + Unpin, announced: mpsc::Sen
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match Announcement::parse(&line) {
-            // Nobody receives what comes after the address, but a full pipe would block the engine.
+            // What comes after the address is not used, but a full pipe would block the engine.
             Some(announcement) => drop(announced.send(announcement).await),
             None => tracing::warn!(line, "an engine wrote a line that is not an announcement"),
         }

@@ -77,7 +77,7 @@ impl FromStr for Endpoint {
         let wrong = || format!("{text:?} is not an endpoint; write it like http://10.0.0.2:9001 or 10.0.0.2:9001");
         let place = text.strip_prefix("http://").unwrap_or(text);
         let (host, port) = place.strip_suffix('/').unwrap_or(place).rsplit_once(':').ok_or_else(wrong)?;
-        // Without brackets the port cannot be told from the last group of an IPv6 address.
+        // Without brackets the port looks like the last group of an IPv6 address.
         if host.contains(':') && !host.starts_with('[') {
             return Err(wrong());
         }

@@ -15,7 +15,7 @@ pub enum LaunchError {
     Spawn { name: String, source: io::Error },
     #[error("engine {name} died while starting ({status}){tail}")]
     Died { name: String, status: ExitStatus, tail: Tail },
-    #[error("engine {name} said nothing for {silent_s} s while starting{tail}")]
+    #[error("engine {name} printed nothing for {silent_s} s while starting{tail}")]
     Stalled { name: String, silent_s: u64, tail: Tail },
     #[error("no session with engine {name}: {source}{tail}")]
     Session { name: String, source: SessionError, tail: Tail },

@@ -45,7 +45,7 @@ pub struct EnginePlan {
 pub enum Origin {
     /// Started as a child process with these arguments.
     Spawned(Vec<OsString>),
-    /// Runs already, started by somebody else.
+    /// Runs already; not started by this process.
     Attached(Endpoint),
 }
 
@@ -78,7 +78,7 @@ pub async fn launch(
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
     let monitor = HeartbeatMonitor::new(Arc::clone(&fleet), plan.hang_timeout);
     let (plan, identity) = (Arc::new(plan), Arc::new(identity));
-    // `ask` has already waited for engines that may be missing.
+    // `query_attached` has already waited for engines that may be missing.
     let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
     let mut starting = JoinSet::new();
     for id in fleet.ids() {

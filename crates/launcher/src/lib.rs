@@ -31,7 +31,7 @@ mod start;
 mod supervise;
 
 pub use announcement::Announcement;
-pub use attach::ask;
+pub use attach::query_attached;
 pub use descriptors::{connections_within, raise_descriptor_limit};
 pub use endpoint::{Endpoint, Host, is_on_this_machine};
 pub use error::LaunchError;

@@ -1,5 +1,5 @@
 //! Engines that fail to start, as real processes.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
         let launched = Instant::now();
         let silence = Duration::from_secs(1);
         let error = failed(LaunchPlan { silence, ..plan("/bin/sh", vec![spawned(0, script)]) }).await;
-        assert!(error.to_string().starts_with("engine decode-0 said nothing for 1 s while starting"), "{error}");
+        assert!(error.to_string().starts_with("engine decode-0 printed nothing for 1 s while starting"), "{error}");
         // On a busy machine the first second may pass without progress; then another try counts.
         if launched.elapsed() > Duration::from_millis(3800) {
             return;
@@ -71,7 +71,7 @@ async fn silence_while_loading_is_a_failure_but_progress_is_not_silence() {
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_listen_where_it_says_is_a_failure() {
+async fn an_engine_that_does_not_listen_at_its_announced_address_is_a_failure() {
     let error = launch_scripts(&[r#"echo '{"listening":"127.0.0.1:1"}'; sleep 600"#]).await;
     assert!(error.to_string().starts_with("no session with engine decode-0: connection failed"), "{error}");
 }
@@ -102,17 +102,17 @@ async fn a_program_that_is_not_there_is_named() {
 #[tokio::test]
 async fn an_engine_elsewhere_is_looked_for_and_then_named() {
     // The listener is dropped at once, so nothing listens there.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let endpoint = nobody.to_string().parse().unwrap();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoint = unused.to_string().parse().unwrap();
     let engine = EnginePlan { name: "decode-0".into(), role: Role::Decode, origin: Origin::Attached(endpoint) };
     let begun = Instant::now();
     let error = failed(plan("/bin/sh", vec![engine])).await.to_string();
-    let expected = format!("engine decode-0 at {nobody} cannot be reached: connection failed: Connection refused");
+    let expected = format!("engine decode-0 at {unused} cannot be reached: connection failed: Connection refused");
     assert!(error.starts_with(&expected), "{error}");
     assert!((Duration::from_millis(500)..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
-/// A killed child that nobody has waited for yet is a zombie, and no longer runs.
+/// A killed child that has not been waited for yet is a zombie, and no longer runs.
 fn is_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))

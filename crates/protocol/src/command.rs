@@ -1,4 +1,4 @@
-//! What a router may ask of an engine, and what an engine's step says back. The native session and the compatible HTTP
+//! A router's commands to an engine, and what an engine's step replies. The native session and the compatible HTTP
 //! face both speak in these.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Command {
     /// Nothing more will come for this reservation: its pages are given back or, when a request waits for it, that request
     /// starts with what has arrived. Unknown ones are ignored.
     Release(ReservationId),
-    /// Ends whatever the session asked for under this id, its reservation included. Unknown and ended requests are ignored:
+    /// Ends the session's request or reservation with this id. Unknown and ended requests are ignored:
     /// an abort may cross the end on its way.
     Abort(RequestId),
     /// Nothing more is wanted of this choice; the others go on. Ignored like an abort that comes too late.
@@ -70,7 +70,7 @@ impl Command {
     }
 }
 
-/// Everything one engine step has to say to one session.
+/// Everything one engine step sends to one session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReply {
     pub report: EngineReport,

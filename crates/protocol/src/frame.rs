@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::error::{FrameError, SessionError};
 
 pub(crate) const MAGIC: [u8; 4] = *b"BATN";
-/// Tells a session from HTTP on the same port: no HTTP method that anybody sends begins with it.
+/// Distinguishes a session from HTTP on the same port: no HTTP method in use begins with it.
 pub const FIRST_BYTE: u8 = MAGIC[0];
 pub(crate) const VERSION: u8 = 3;
 pub(crate) const PREFIX_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! How a session begins: both sides prove that they know the secret, then the engine says who it is.
+//! How a session begins: both sides prove that they know the secret, then the engine sends what it is.
 //!
 //! ```text
 //!   router ── Hello { nonce } ──────▶ engine
@@ -26,14 +26,14 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn introduce(stream: &mut TcpStream, secret: &Secret) -> Result<EngineInfo, SessionError> {
     bounded(async {
         let ours = Nonce::random()?;
-        say(stream, &Hello { nonce: ours }).await?;
-        let theirs = match hear(stream).await? {
+        send(stream, &Hello { nonce: ours }).await?;
+        let theirs = match receive(stream).await? {
             Answer::Challenge(challenge) => challenge.nonce,
             Answer::Welcome(Welcome::Refused(reason)) => return Err(SessionError::Refused(reason)),
             Answer::Welcome(Welcome::Accepted { .. }) => return Err(SessionError::Impostor),
         };
-        say(stream, &Proof(secret.proof(Side::Router, &ours, &theirs).into())).await?;
-        match hear(stream).await? {
+        send(stream, &Proof(secret.proof(Side::Router, &ours, &theirs).into())).await?;
+        match receive(stream).await? {
             // Hashes compare in constant time.
             Answer::Welcome(Welcome::Accepted { proof, info })
                 if secret.proof(Side::Engine, &ours, &theirs) == blake3::Hash::from(proof.0) =>
@@ -47,8 +47,8 @@ pub(crate) async fn introduce(stream: &mut TcpStream, secret: &Secret) -> Result
     .await
 }
 
-/// The engine's side. A peer that is refused is told why, as far as it may know.
-pub(crate) async fn receive(stream: &mut TcpStream, secret: &Secret, info: EngineInfo) -> Result<(), SessionError> {
+/// The engine's side. A peer that is refused gets the reason, as far as it may know it.
+pub(crate) async fn admit(stream: &mut TcpStream, secret: &Secret, info: EngineInfo) -> Result<(), SessionError> {
     bounded(async {
         let outcome = verify(stream, secret).await;
         let welcome = match &outcome {
@@ -62,17 +62,17 @@ pub(crate) async fn receive(stream: &mut TcpStream, secret: &Secret, info: Engin
             Err(SessionError::Refused(reason)) => Welcome::Refused(reason.clone()),
             Err(_) => return outcome.map(drop),
         };
-        say(stream, &welcome).await?;
+        send(stream, &welcome).await?;
         outcome.map(drop)
     })
     .await
 }
 
 async fn verify(stream: &mut TcpStream, secret: &Secret) -> Result<blake3::Hash, SessionError> {
-    let hello: Hello = hear_one(stream).await?;
+    let hello: Hello = receive_one(stream).await?;
     let ours = Nonce::random()?;
-    say(stream, &Challenge { nonce: ours }).await?;
-    let Proof(proof) = hear_one(stream).await?;
+    send(stream, &Challenge { nonce: ours }).await?;
+    let Proof(proof) = receive_one(stream).await?;
     // Hashes compare in constant time.
     if secret.proof(Side::Router, &hello.nonce, &ours) != blake3::Hash::from(proof) {
         return Err(SessionError::Refused("wrong secret".into()));
@@ -85,7 +85,7 @@ enum Answer {
     Welcome(Welcome),
 }
 
-async fn hear(stream: &mut TcpStream) -> Result<Answer, SessionError> {
+async fn receive(stream: &mut TcpStream) -> Result<Answer, SessionError> {
     let frame = read_frame(stream, FrameLimits::HANDSHAKE).await?.ok_or(SessionError::Closed)?;
     Ok(match frame.kind {
         Welcome::KIND => Answer::Welcome(Welcome::decode(frame)?),
@@ -93,12 +93,12 @@ async fn hear(stream: &mut TcpStream) -> Result<Answer, SessionError> {
     })
 }
 
-async fn hear_one<M: Message>(stream: &mut TcpStream) -> Result<M, SessionError> {
+async fn receive_one<M: Message>(stream: &mut TcpStream) -> Result<M, SessionError> {
     let frame = read_frame(stream, FrameLimits::HANDSHAKE).await?.ok_or(SessionError::Closed)?;
     Ok(M::decode(frame)?)
 }
 
-async fn say(stream: &mut TcpStream, message: &impl Message) -> Result<(), SessionError> {
+async fn send(stream: &mut TcpStream, message: &impl Message) -> Result<(), SessionError> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes)?;
     Ok(stream.write_all(&bytes).await?)

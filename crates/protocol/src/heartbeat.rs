@@ -1,4 +1,4 @@
-//! What an engine says of itself at regular times, whatever its step loop does: that its process lives, and whether its work
+//! What an engine reports of itself at regular times, whatever its step loop does: that its process lives, and whether its work
 //! moves.
 
 use std::time::Duration;

@@ -13,13 +13,13 @@ pub struct SessionId(pub u64);
 pub trait SessionHost: Send + Sync + 'static {
     fn info(&self) -> EngineInfo;
 
-    /// Replies for the new session go to `outbox`; dropping it tells the router that the engine has ended.
+    /// Replies for the new session go to `outbox`; dropping it reports to the router that the engine has ended.
     fn open(&self, outbox: mpsc::UnboundedSender<StepReply>) -> SessionId;
 
     /// A refusal ends the command's request; the session goes on.
     fn send(&self, session: SessionId, command: Command) -> Result<(), ServeError>;
 
-    /// How it is now. Asked for by a task of the session, so it must not wait for the step loop.
+    /// How it is now. Called by a task of the session, so it must not wait for the step loop.
     fn heartbeat(&self) -> Heartbeat;
 
     /// Aborts all that belonged to the session.

@@ -17,6 +17,6 @@ pub trait HostedEngine: Engine {
         lease: Duration,
     ) -> BoxFuture<'static, Result<Reservation, ServeError>>;
 
-    /// Recounts every page at the next step boundary; an error says what does not add up.
+    /// Recounts every page at the next step boundary; an error names what does not add up.
     fn audit(&self) -> BoxFuture<'static, Result<(), ServeError>>;
 }

@@ -30,7 +30,7 @@ struct Open {
     attempt: Attempt,
     /// Choices that have not ended; the single answer of a call counts as one.
     unfinished: usize,
-    /// Choices that have ended, by themselves or because nobody wants more of them.
+    /// Choices that have ended, by themselves or because the client has enough of them.
     ended: Vec<Choice>,
     events: mpsc::UnboundedSender<EngineEvent>,
 }

@@ -31,10 +31,10 @@ pub struct Sent {
     pub verified_tokens: u32,
 }
 
-/// Says, when dropped, that nothing more will come for a reservation.
+/// Reports, when dropped, that nothing more will come for a reservation.
 pub(crate) struct Release {
     id: ReservationId,
-    /// Absent once it has been said, or need not be.
+    /// Absent once that has been reported, or need not be.
     on_release: Option<OnRelease>,
 }
 
@@ -76,7 +76,7 @@ impl Destination {
 }
 
 impl Release {
-    /// The engine has used it up: there is nothing left to say.
+    /// The engine has used it up: there is nothing left to report.
     pub(crate) fn disarm(mut self) {
         self.on_release = None;
     }

@@ -44,12 +44,12 @@ impl Secret {
         &self.0
     }
 
-    /// A key for another use of the secret, which says nothing about the secret itself or about keys of other purposes.
+    /// A key for another use of the secret, which reveals nothing about the secret itself or about keys of other purposes.
     pub fn key_for(&self, purpose: &str) -> [u8; 32] {
         blake3::derive_key(purpose, self.0.as_bytes())
     }
 
-    /// What only a holder of the secret can say in answer to both nonces. Each side has its own word, so that an answer
+    /// What only a holder of the secret can answer to both nonces. Each side has its own word, so that an answer
     /// cannot be sent back as the other side's.
     pub(crate) fn proof(&self, side: Side, router: &Nonce, engine: &Nonce) -> blake3::Hash {
         let key = blake3::derive_key("baton session 1 deployment secret", self.0.as_bytes());

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::error::SessionError;
 use crate::frame::{FrameLimits, read_frame};
-use crate::handshake::receive;
+use crate::handshake::admit;
 use crate::host::{SessionHost, SessionId};
 use crate::keepalive::notice_death;
 use crate::message::Message;
@@ -58,7 +58,7 @@ pub async fn serve_session(stream: TcpStream, peer: SocketAddr, secret: &Secret,
 async fn converse(mut stream: TcpStream, secret: &Secret, host: Arc<impl SessionHost>) -> Result<(), SessionError> {
     stream.set_nodelay(true)?;
     notice_death(&stream)?;
-    receive(&mut stream, secret, host.info()).await?;
+    admit(&mut stream, secret, host.info()).await?;
     let (input, output) = stream.into_split();
     let (outbox, replies) = mpsc::unbounded_channel();
     // Only the host keeps the queue open: when the engine ends, so do its sessions.

@@ -57,7 +57,7 @@ impl TokenStream {
         }
     }
 
-    /// Whoever was to send KV to the request's reservation has ended: a request that waits for more starts with what has
+    /// The engine that was to send KV to the request's reservation has ended: a request that waits for more starts with what has
     /// arrived, and computes the rest.
     pub fn expect_no_more(&mut self) {
         self.reservation = None;

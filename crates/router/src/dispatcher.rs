@@ -18,7 +18,7 @@ use crate::token_log::TokenLog;
 
 #[derive(Clone, Debug)]
 pub struct DispatchConfig {
-    /// Requests that may be open at once; further ones are told to come back.
+    /// Requests that may be open at once; further ones are refused with a time to retry after.
     pub max_in_flight: usize,
     pub retry: RetryPolicy,
     /// Of the jitter in back-offs.
@@ -74,14 +74,14 @@ impl Dispatcher {
             runtime: Arc::clone(&self.runtime),
             client,
             unwanted,
-            prompt_told: false,
+            prompt_sent: false,
             past: Past::default(),
         };
         self.runtime.spawn(Box::pin(async move {
             relay.run().await;
             drop(permit);
         }));
-        // The relay sees by itself that nobody reads any more.
+        // The relay notices by itself when the client is gone.
         let stream = TokenStream::new(id, events, |_| {});
         Ok(stream.with_end_choice(move |choice| {
             // A relay that has ended wants nothing more of any choice.

@@ -1,4 +1,4 @@
-//! The engines of a deployment as this router knows them. The launcher reports comings and goings; nobody else does.
+//! The engines of a deployment as this router knows them. Only the launcher reports comings and goings.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Role {
 
 pub struct Fleet {
     members: Vec<Member>,
-    /// Counts comings and goings, so that whoever waits for an engine is woken.
+    /// Counts comings and goings, so that requests that wait for an engine are woken.
     changes: watch::Sender<u64>,
     counters: Arc<Counters>,
 }
@@ -133,7 +133,7 @@ impl Fleet {
         });
     }
 
-    /// The engine answers; whoever stood in this place before is dropped.
+    /// The engine answers; the one that had this place before is dropped.
     pub fn engine_ready(&self, id: EngineId, engine: Arc<dyn Engine>) {
         self.change(id, |state| {
             state.info = Some(engine.info().clone());
@@ -152,8 +152,8 @@ impl Fleet {
         });
     }
 
-    /// Whoever has shown no life for `limit` is hung: it gets no more requests, and those it has go on elsewhere.
-    /// `start_anew`: nobody has listened, so the time that an engine was silent counts from now.
+    /// An engine that has shown no life for `limit` is hung: it gets no more requests, and those it has go on elsewhere.
+    /// `start_anew`: this process did not run, so the time that an engine was silent counts from now.
     pub(crate) fn check_heartbeats(&self, now: Duration, limit: Duration, start_anew: bool) {
         for member in &self.members {
             let Some(liveness) = member.lock().check(now, limit, start_anew) else { continue };

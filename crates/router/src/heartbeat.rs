@@ -4,7 +4,7 @@
 //!   0 ─────────────── limit ─────────────── 2 × limit
 //!   │ Responsive      │ Hung                │ Lost
 //!   │                 │ gets no requests,   │ is killed and started again
-//!   │                 │ its requests go on  │ by whoever started it
+//!   │                 │ its requests go on  │ by what started it
 //!   │                 │ elsewhere           │
 //! ```
 //! An engine that is hung or lost is responsive again as soon as it shows life.

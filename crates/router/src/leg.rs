@@ -47,7 +47,7 @@ impl Leg {
         self.stream.end_choice(choice);
     }
 
-    /// `None` when the engine has vanished, shows no sign of life, or has nothing more to say.
+    /// `None` when the engine has vanished, shows no sign of life, or has sent everything.
     pub async fn next(&mut self) -> Option<EngineEvent> {
         let Self { stream, hung, sending, .. } = self;
         let event = loop {
@@ -68,7 +68,7 @@ impl Leg {
     fn seen(&mut self, event: Option<EngineEvent>) -> Option<EngineEvent> {
         if matches!(event, Some(EngineEvent::Prompt(_))) {
             self.prefilling = None;
-            // All was received, or is not waited for any more: whoever still sends does so in vain.
+            // All was received, or is not waited for any more: a sender that goes on does so in vain.
             self.sending = None;
         }
         event

@@ -16,7 +16,7 @@ pub(crate) struct Load {
 pub struct InFlight {
     /// That generate, or have pages reserved for it.
     pub sequences: u32,
-    /// Prompt tokens still to be computed, as far as this side can tell.
+    /// Prompt tokens still to be computed, as far as this side knows.
     pub prefill_tokens: u64,
 }
 

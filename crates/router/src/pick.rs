@@ -79,7 +79,7 @@ impl Pick {
     }
 
     /// Computes what of the prompt is not there, then decodes. With a reservation and nothing sent the request waits for
-    /// its KV: say with [`Leg::fed_by`] where that comes from.
+    /// its KV: [`Leg::fed_by`] sets where that comes from.
     pub async fn start_generate(
         &self,
         request: GenerateRequest,
@@ -143,7 +143,7 @@ impl Pick {
         }
     }
 
-    /// An engine that never answers has failed too: whoever waits gives up in the middle.
+    /// An engine that never answers has failed too: its caller gives up in the middle.
     async fn answer<T>(&self, call: impl Future<Output = Result<T, ServeError>>) -> Result<T, ServeError> {
         self.failed.note(self.id);
         let answer = self.unless_hung(call).await.inspect_err(|error| self.has_failed(error))?;

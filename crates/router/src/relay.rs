@@ -26,14 +26,14 @@ pub(crate) struct Relay {
     pub(crate) client: mpsc::UnboundedSender<EngineEvent>,
     /// Choices that the client has enough of; each comes once.
     pub(crate) unwanted: mpsc::UnboundedReceiver<Choice>,
-    pub(crate) prompt_told: bool,
+    pub(crate) prompt_sent: bool,
     pub(crate) past: Past,
 }
 
 enum Next {
     Unwanted(Choice),
     Event(Option<EngineEvent>),
-    Silence,
+    Timeout,
 }
 
 /// Why an attempt did not serve the request to its end.
@@ -82,13 +82,13 @@ impl Relay {
         while let Ok(choice) = self.unwanted.try_recv() {
             self.log.end(choice);
         }
-        let request = self.log.continued(&self.request, self.prompt_told);
+        let request = self.log.continued(&self.request, self.prompt_sent);
         let (strategy, runtime) = (Arc::clone(&self.strategy), Arc::clone(&self.runtime));
         let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
         let mut leg = tokio::select! {
             biased;
             leg = strategy.route(roster, request) => leg?,
-            () = watchdog.barks() => return Err(self.silent("an engine")),
+            () = watchdog.expired() => return Err(self.silent("an engine")),
         };
         self.check_numerics(&leg);
         let served = self.read(&mut leg, &mut watchdog).await;
@@ -97,12 +97,12 @@ impl Relay {
 
     async fn read(&mut self, leg: &mut Leg, watchdog: &mut Watchdog<'_>) -> Result<(), ServeError> {
         // The prompt's event counts even when there is nothing to generate.
-        while !(self.prompt_told && self.log.is_complete()) {
+        while !(self.prompt_sent && self.log.is_complete()) {
             let next = tokio::select! {
                 biased;
                 Some(choice) = self.unwanted.recv() => Next::Unwanted(choice),
                 event = leg.next() => Next::Event(event),
-                () = watchdog.barks() => Next::Silence,
+                () = watchdog.expired() => Next::Timeout,
             };
             match next {
                 Next::Unwanted(choice) => {
@@ -111,12 +111,12 @@ impl Relay {
                 }
                 Next::Event(event) => {
                     let event = event.ok_or_else(|| self.vanished(leg))?;
-                    watchdog.feed();
+                    watchdog.reset();
                     if event.attempt() == self.request.attempt {
                         self.accept(event)?;
                     }
                 }
-                Next::Silence => return Err(self.silent(self.fleet.name(leg.engine()))),
+                Next::Timeout => return Err(self.silent(self.fleet.name(leg.engine()))),
             }
         }
         Ok(())
@@ -157,8 +157,8 @@ impl Relay {
 
     fn accept(&mut self, event: EngineEvent) -> Result<(), ServeError> {
         match event {
-            EngineEvent::Prompt(event) => self.tell_prompt(event),
-            EngineEvent::Token(event) => self.tell_token(event)?,
+            EngineEvent::Prompt(event) => self.send_prompt(event),
+            EngineEvent::Token(event) => self.send_token(event)?,
             EngineEvent::Failed(event) => return Err(event.error),
             EngineEvent::Reserved(_) | EngineEvent::Sent(_) => {
                 return Err(ServeError::engine("the engine answered a generation as if it were another call"));
@@ -168,16 +168,16 @@ impl Relay {
         Ok(())
     }
 
-    fn tell_prompt(&mut self, event: PromptEvent) {
-        if !self.prompt_told {
-            self.prompt_told = true;
-            self.tell(EngineEvent::Prompt(event));
+    fn send_prompt(&mut self, event: PromptEvent) {
+        if !self.prompt_sent {
+            self.prompt_sent = true;
+            self.send(EngineEvent::Prompt(event));
         }
     }
 
-    fn tell_token(&mut self, event: TokenEvent) -> Result<(), ServeError> {
+    fn send_token(&mut self, event: TokenEvent) -> Result<(), ServeError> {
         match self.log.accept(&event) {
-            Verdict::Next => self.tell(EngineEvent::Token(event)),
+            Verdict::Next => self.send(EngineEvent::Token(event)),
             Verdict::Repeat => {}
             Verdict::Gap { expected } => {
                 return Err(ServeError::engine(format!(
@@ -194,17 +194,17 @@ impl Relay {
 
     fn give_up(&self, error: ServeError) {
         let (request, attempt) = (self.request.id, self.request.attempt);
-        self.tell(EngineEvent::Failed(FailedEvent { request, attempt, error }));
+        self.send(EngineEvent::Failed(FailedEvent { request, attempt, error }));
     }
 
     /// A client that has just gone needs nothing; `run` notices.
-    fn tell(&self, event: EngineEvent) {
+    fn send(&self, event: EngineEvent) {
         let _ = self.client.send(event);
     }
 
     fn silent(&self, engine: &str) -> ServeError {
         let silence = self.patience.policy().max_silence.as_secs_f32();
-        ServeError::engine(format!("{engine} has said nothing for {silence} s"))
+        ServeError::engine(format!("{engine} has sent nothing for {silence} s"))
     }
 
     fn vanished(&self, leg: &Leg) -> ServeError {

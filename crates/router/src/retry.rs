@@ -12,7 +12,7 @@ pub struct RetryPolicy {
     pub max_outage: Duration,
     /// The same for a request that finds all engines full before its first token: the client may prefer to go elsewhere.
     pub max_busy: Duration,
-    /// Longest an engine may say nothing about a request; queued ones say nothing either, so this is long.
+    /// Longest an engine may send nothing for a request; it sends nothing for queued ones either, so this is long.
     pub max_silence: Duration,
     pub first_backoff: Duration,
     pub max_backoff: Duration,
@@ -169,8 +169,8 @@ mod tests {
             patience.after(&error, true, MS(0)).is_err()
         });
         assert_eq!(attempts, Some(8));
-        let told = patience.after(&error, true, MS(0)).unwrap_err();
-        assert_eq!((told.message.as_str(), told.retry), ("gone (after 9 attempts)", Retry::AfterMs(1000)));
+        let last = patience.after(&error, true, MS(0)).unwrap_err();
+        assert_eq!((last.message.as_str(), last.retry), ("gone (after 9 attempts)", Retry::AfterMs(1000)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The engines that are ready at one moment, and what a strategy can ask of them.
+//! The engines that are ready at one moment, and what a strategy can query.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub struct Roster {
     pub(crate) failed: Failed,
 }
 
-/// What earlier attempts at the same request tell the next one.
+/// What earlier attempts at the same request leave to the next one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
     /// Failed the last attempt: others first.
@@ -56,7 +56,7 @@ impl Roster {
         self.candidates(Work::Decode, |role| role != Role::Prefill)
     }
 
-    /// Those that can take a whole request: all that generate or, when none of them is there, whoever is.
+    /// Those that can take a whole request: all that generate or, when none of them is there, all that are.
     pub fn serving(&self) -> Candidates {
         let decode = self.decode();
         if decode.is_empty() { self.candidates(Work::Decode, |_| true) } else { decode }

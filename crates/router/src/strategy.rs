@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use crate::leg::Leg;
 use crate::roster::Roster;
 
-/// Sees engines only through the roster. Failures of an attempt are errors, at once or on its leg: whoever called takes
+/// Sees engines only through the roster. Failures of an attempt are errors, at once or on its leg: the caller takes
 /// care of the next attempt.
 pub trait Strategy: Send + Sync {
     fn name(&self) -> &'static str;

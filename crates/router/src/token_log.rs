@@ -67,11 +67,11 @@ impl TokenLog {
     }
 
     /// The request as an engine must see it to go on after the last logged token.
-    pub(crate) fn continued(&self, request: &GenerateRequest, prompt_told: bool) -> GenerateRequest {
+    pub(crate) fn continued(&self, request: &GenerateRequest, prompt_sent: bool) -> GenerateRequest {
         GenerateRequest {
             outputs: self.choices.iter().map(|choice| choice.tokens.clone()).collect(),
             ended: self.choices.iter().map(|choice| choice.ended).collect(),
-            prompt_logprobs: if prompt_told { None } else { request.prompt_logprobs },
+            prompt_logprobs: if prompt_sent { None } else { request.prompt_logprobs },
             ..request.clone()
         }
     }

@@ -8,27 +8,27 @@ use crate::runtime::Runtime;
 
 pub(crate) struct Watchdog<'a> {
     runtime: &'a dyn Runtime,
-    patience: Duration,
-    fed: Duration,
-    /// Set anew when it rings, not at every feeding: those are as frequent as tokens.
+    timeout: Duration,
+    reset_at: Duration,
+    /// Set anew when it rings, not at every reset: those are as frequent as tokens.
     alarm: BoxFuture<'static, ()>,
 }
 
 impl<'a> Watchdog<'a> {
-    pub(crate) fn new(runtime: &'a dyn Runtime, patience: Duration) -> Self {
-        Self { runtime, patience, fed: runtime.now(), alarm: runtime.sleep(patience) }
+    pub(crate) fn new(runtime: &'a dyn Runtime, timeout: Duration) -> Self {
+        Self { runtime, timeout, reset_at: runtime.now(), alarm: runtime.sleep(timeout) }
     }
 
-    pub(crate) fn feed(&mut self) {
-        self.fed = self.runtime.now();
+    pub(crate) fn reset(&mut self) {
+        self.reset_at = self.runtime.now();
     }
 
-    /// Resolves once it has not been fed for as long as its patience.
-    pub(crate) async fn barks(&mut self) {
+    /// Resolves once it has not been reset for as long as the timeout.
+    pub(crate) async fn expired(&mut self) {
         loop {
             (&mut self.alarm).await;
-            let hungry = self.runtime.now().saturating_sub(self.fed);
-            let remaining = self.patience.saturating_sub(hungry);
+            let idle = self.runtime.now().saturating_sub(self.reset_at);
+            let remaining = self.timeout.saturating_sub(idle);
             self.alarm = self.runtime.sleep(remaining);
             if remaining.is_zero() {
                 return;

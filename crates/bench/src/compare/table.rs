@@ -99,7 +99,7 @@ pub(super) fn html(labels: &[&str], rows: &[ComparisonRow]) -> String {
     html + "</table></section>\n"
 }
 
-/// Better or worse only where the whole interval says so.
+/// Better or worse only where the whole interval is.
 fn sure(ratio: &Estimate, lower_is_better: bool) -> &'static str {
     if ratio.low <= 1.0 && 1.0 <= ratio.high { "" } else { verdict(ratio.median, lower_is_better) }
 }

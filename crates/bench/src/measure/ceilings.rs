@@ -15,7 +15,7 @@ pub struct Ceilings {
     memory: Vec<f32>,
 }
 
-/// One measurement of memory moves at least so many bytes, which takes some milliseconds.
+/// One measurement of memory moves at least this many bytes, which takes some milliseconds.
 const LEAST_BYTES: usize = 256 << 20;
 
 impl Ceilings {

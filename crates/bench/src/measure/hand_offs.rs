@@ -32,7 +32,7 @@ impl EnginePair {
         let pool = || HostMemory::new(layout.clone(), pages, 1).map(Arc::new).map_err(FabricError::Memory);
         let (from, to) = (pool()?, pool()?);
         for shard in from.shards().iter().chain(to.shards()) {
-            // SAFETY: touches every byte of a region that nobody else uses yet.
+            // SAFETY: touches every byte of a region that nothing else uses yet.
             unsafe { std::slice::from_raw_parts_mut(shard.region.base().as_ptr(), shard.region.bytes()) }.fill(7);
         }
         let (shm, tcp) = (TransportPath::new(&from, &to, true)?, TransportPath::new(&from, &to, false)?);
@@ -62,7 +62,7 @@ impl EnginePair {
         let writer = std::thread::spawn(move || {
             let mut stream = TcpStream::connect(address)?;
             blocks(&source).try_for_each(|pointer| {
-                // SAFETY: a block of a live pool that nobody writes.
+                // SAFETY: a block of a live pool that nothing writes.
                 stream.write_all(unsafe { std::slice::from_raw_parts(pointer, block) })
             })
         });
@@ -116,8 +116,8 @@ impl TransportPath {
     fn hand_off(&self, from: &HostMemory) -> Result<Duration, FabricError> {
         let pages: Vec<PageId> = (0..from.pages()).map(PageId).collect();
         let target = self.receiver.expect(1, 0, from.pages() * PAGE_TOKENS as u32, pages.clone())?;
-        let (tell, outcome) = channel();
-        let export = self.sender.begin(&target, move |delivered| tell.send(delivered).unwrap_or(()))?;
+        let (report, outcome) = channel();
+        let export = self.sender.begin(&target, move |delivered| report.send(delivered).unwrap_or(()))?;
         let started = Instant::now();
         for (at, chunk) in pages.chunks(CHUNK_PAGES).enumerate() {
             let (first_index, pages) = ((at * CHUNK_PAGES) as u32, chunk.to_vec());

@@ -84,7 +84,7 @@ impl Steps {
         self.shape.weight_bytes()
     }
 
-    /// Times a prompt of so many tokens.
+    /// Times a prompt of `tokens` tokens.
     pub fn prefill(&mut self, tokens: usize) -> Result<StepTime, BackendError> {
         self.time(1, 0, tokens)
     }

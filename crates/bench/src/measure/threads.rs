@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_backend::BackendError;
 
-/// Items per thread: many, like those of a step, so that a thread that the system keeps waiting holds up nobody.
+/// Items per thread: many, like those of a step, so that a thread that the system keeps waiting does not hold up the others.
 pub(super) const ITEMS_PER_THREAD: usize = 20;
 
 /// Runs `work` for every item, each thread taking the next one when it is free. Returns the sum of what `work` returned, and how long

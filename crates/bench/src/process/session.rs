@@ -5,7 +5,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessSession(pub(crate) u32);
 
-/// What `/proc/PID/stat` says.
+/// The fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     session: u32,
@@ -49,7 +49,7 @@ impl Stat {
     }
 }
 
-#[allow(unsafe_code, reason = "the unit of /proc's times is only told by a system call")]
+#[allow(unsafe_code, reason = "the unit of /proc's times is only known from a system call")]
 fn ticks_per_s() -> f64 {
     // SAFETY: reads a constant of the system.
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }

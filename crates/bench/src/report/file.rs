@@ -38,7 +38,7 @@ pub(crate) struct ServerCard {
     pub(crate) model: Option<String>,
     pub(crate) route: String,
     pub(crate) prompts: String,
-    /// Else lengths are what was asked for and what was counted in chunks.
+    /// Else lengths are what was requested and what was counted in chunks.
     pub(crate) counts_tokens: bool,
     pub(crate) ignores_eos: bool,
 }

@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no network, no libraries, and a policy in its head that says so.
+//! The report as one page that needs nothing else: no network, no libraries, and a policy in its head that ensures this.
 
 use std::path::Path;
 
@@ -27,8 +27,8 @@ pub(crate) fn save_with_table(path: &Path, runs: &[RunFile], table: &str) -> Res
 fn overview(runs: &[RunFile]) -> String {
     match runs {
         [run] => {
-            let told = list(facts(run).into_iter());
-            format!("{}<section class=\"overview\">{}{told}</section>\n", tiles(run), latency_table(run))
+            let listed = list(facts(run).into_iter());
+            format!("{}<section class=\"overview\">{}{listed}</section>\n", tiles(run), latency_table(run))
         }
         runs => comparison_table(runs),
     }
@@ -158,7 +158,7 @@ pub(crate) fn verdict(ratio: f64, lower_is_better: bool) -> &'static str {
 fn settings(runs: &[RunFile]) -> String {
     let mut html = String::from("<section class=\"settings\">");
     for run in runs {
-        let told = if runs.len() == 1 { Vec::new() } else { facts(run) };
+        let shared = if runs.len() == 1 { Vec::new() } else { facts(run) };
         let server = [
             ("server", run.server.url.clone()),
             ("model", run.server.model.clone().unwrap_or_default()),
@@ -166,7 +166,7 @@ fn settings(runs: &[RunFile]) -> String {
             ("date", utc(run.started_unix_s)),
         ];
         let settings = run.settings.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let all = list(told.into_iter().chain(settings).chain(server));
+        let all = list(shared.into_iter().chain(settings).chain(server));
         put(&mut html, format_args!("<h2>{}</h2>{all}", escape(&run.label)));
     }
     html + "</section>\n"

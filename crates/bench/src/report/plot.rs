@@ -41,7 +41,7 @@ pub(crate) enum Style {
     Dots,
 }
 
-/// What the script needs to tell values.
+/// What the script needs to show values.
 #[derive(Serialize)]
 struct PlotHover<'a> {
     x: HoverAxis<'a>,

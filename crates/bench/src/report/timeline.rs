@@ -14,7 +14,7 @@ pub(crate) enum RequestPhase {
     Queue,
     Prefill,
     HandOff,
-    /// Until the first token, where the server does not say more; or what it does not account for.
+    /// Until the first token, where the server does not report more; or what it does not account for.
     FirstToken,
     Decode,
     Failed,
@@ -155,7 +155,7 @@ mod tests {
             input_tokens: 1,
             cached_tokens: 0,
             output_tokens: 2,
-            asked_output_tokens: 2,
+            requested_output_tokens: 2,
             timings,
             error: error.map(str::to_owned),
             chunks_us: vec![],

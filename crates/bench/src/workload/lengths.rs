@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_as_read_and_centred_where_it_says() {
+    fn written_as_read_and_centred_at_its_mean() {
         let mut random = Random::new(1, &[]);
         for (text, mean) in [
             ("512", 512.0),

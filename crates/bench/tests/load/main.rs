@@ -73,8 +73,8 @@ async fn a_known_speed_is_measured() {
     .await;
 }
 
-/// A server that can do 100 requests per second gets 150. Whoever waits for it before sending the next would see no delay
-/// at all; whoever does not sees each request that ends at time t wait for t · (1 − 100/150).
+/// A server that can do 100 requests per second gets 150. A client that waits for it before sending the next would see no delay
+/// at all; one that does not sees each request that ends at time t wait for t · (1 − 100/150).
 #[tokio::test(flavor = "multi_thread")]
 async fn overload_shows() {
     in_one_of_many_tries(async || {
@@ -197,7 +197,7 @@ async fn errors_are_counted_by_kind() {
 
 /// llama.cpp's server does so after every stream.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_up_between_answers_is_asked_again() {
+async fn a_server_that_hangs_up_between_answers_gets_the_request_again() {
     let server = Server::start(Behaviour::HangsUp).await;
     let result = bench("hangs-up", &server, "--users 2 --requests 12 --input 10 --output 3").await.unwrap();
     assert_eq!(result.pointer("/summary/errors"), Some(&Value::Array(Vec::new())));

@@ -1,4 +1,4 @@
-//! A key for the gateway: asked for, sent by our own clients, and shown nowhere.
+//! A key for the gateway: required, sent by our own clients, and shown nowhere.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::http::{get, get_with};
 const KEY: &str = "sk-of-this-test";
 
 #[test]
-fn clients_send_the_key_and_nobody_else_sees_it() {
+fn clients_send_the_key_and_nothing_shows_it() {
     let baton = Baton::serve_in(&["--mock", "decode-ms=1", "--host", "0.0.0.0"], &[("BATON_API_KEY", KEY)]);
     let local = ([127, 0, 0, 1], baton.address.port()).into();
     assert_eq!(get(local, "/ready").0, 200);
@@ -27,10 +27,10 @@ fn clients_send_the_key_and_nobody_else_sees_it() {
         for client in [vec!["chat"], vec!["bench", "serve", "--requests", "1", "--warmup", "0", "--users", "1"]] {
             let all = [client, vec!["--url", &url], arguments.clone()].concat();
             let output = command(&all).env(variable, key).stdin(std::process::Stdio::null()).output().unwrap();
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            assert_eq!(output.status.success(), succeeds, "{all:?}: {said}");
-            assert!(succeeds || said.contains("API key"), "{said}");
-            assert!(!said.contains(KEY), "{said}");
+            let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert_eq!(output.status.success(), succeeds, "{all:?}: {printed}");
+            assert!(succeeds || printed.contains("API key"), "{printed}");
+            assert!(!printed.contains(KEY), "{printed}");
         }
     }
 
@@ -44,7 +44,7 @@ fn clients_send_the_key_and_nobody_else_sees_it() {
 }
 
 #[test]
-fn a_server_that_everybody_can_use_says_so() {
+fn a_server_that_everybody_can_use_warns() {
     let warns = |flags: &[&str]| {
         Baton::serve(&[&["--mock", "decode-ms=1"], flags].concat()).log().contains("warning: everybody")
     };

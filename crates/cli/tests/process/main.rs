@@ -1,10 +1,5 @@
 //! Tests of the real binary with its real child processes, over plain TCP.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on should say so by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should panic")]
 
 mod api_key;
 mod baton;

@@ -34,7 +34,7 @@ impl Fixture {
         call.await.unwrap()
     }
 
-    /// The session is silent: what it says next is in answer to this.
+    /// The session is silent: what it sends next is the reply to this.
     async fn expect_nothing(&mut self, client: &SessionClient) {
         let _marker = client.start_generate(request(99, 1, &[1]), None).await.unwrap();
         let seen = self.next().await;
@@ -49,26 +49,32 @@ impl Fixture {
 async fn the_prompt_goes_to_each_engine_once() {
     let (mut decode, mut prefill) = (Fixture::start().await, Fixture::start().await);
     let (d, p) = (decode.connect().await, prefill.connect().await);
-    let asked = request(1, 1, PROMPT);
+    let wanted = request(1, 1, PROMPT);
 
-    let call = d.prep_recv(&asked, 2);
+    let call = d.prep_recv(&wanted, 2);
     let prep_recv =
-        PrepRecv { request: R, attempt: A, prompt: asked.prompt.clone(), adapter: None, end: 2, lease_ms: None };
+        PrepRecv { request: R, attempt: A, prompt: wanted.prompt.clone(), adapter: None, end: 2, lease_ms: None };
     assert_eq!(decode.next().await, command(Command::PrepRecv(Box::new(prep_recv))));
     decode.reply(0, 1, vec![reserved(7)]);
     let reservation = call.await.unwrap();
     assert_eq!((reservation.id(), &*reservation), (ReservationId(7), &destination()));
 
     let range = reservation.missing().unwrap();
-    let call = p.remote_send(&asked, &reservation, range);
-    let remote_send =
-        RemoteSend { request: R, attempt: A, prompt: asked.prompt.clone(), adapter: None, range, target: vec![1, 255] };
+    let call = p.remote_send(&wanted, &reservation, range);
+    let remote_send = RemoteSend {
+        request: R,
+        attempt: A,
+        prompt: wanted.prompt.clone(),
+        adapter: None,
+        range,
+        target: vec![1, 255],
+    };
     assert_eq!(prefill.next().await, command(Command::RemoteSend(Box::new(remote_send))));
     prefill.reply(0, 1, vec![EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 2 })]);
     let sent = call.await.unwrap();
     assert_eq!(sent, Sent { verified_tokens: 2 });
 
-    let mut stream = d.start_generate(asked, Some((reservation, Some(sent)))).await.unwrap();
+    let mut stream = d.start_generate(wanted, Some((reservation, Some(sent)))).await.unwrap();
     let generate = Command::Generate { request: Box::new(request(1, 1, &[])), reservation: Some(ReservationId(7)) };
     assert_eq!(decode.next().await, command(generate));
     assert_eq!(decode.next().await, command(Command::Release(ReservationId(7))), "all is there: nothing to wait for");
@@ -86,7 +92,7 @@ async fn a_reservation_that_is_dropped_is_released() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_kv_is_told_once_that_no_more_will_come() {
+async fn the_end_of_kv_is_reported_once_to_the_request_that_waits_for_it() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
     let reservation = engine.reserve(&client, 7).await;
@@ -130,17 +136,17 @@ async fn a_request_that_fails_before_its_prompt_gives_its_reservation_back() {
 }
 
 #[tokio::test]
-async fn a_call_whose_answer_nobody_reads_is_aborted() {
+async fn a_call_whose_answer_is_not_read_is_aborted() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    let asked = request(1, 1, PROMPT);
-    drop(client.prep_recv(&asked, 2));
+    let wanted = request(1, 1, PROMPT);
+    drop(client.prep_recv(&wanted, 2));
     engine.next().await;
     assert_eq!(engine.next().await, command(Command::Abort(R)));
 
-    // The answer has arrived, but nobody has looked at it: the engine must not keep the pages.
+    // The answer has arrived, but was not read: the engine must not keep the pages.
     let mut marker = client.start_generate(request(2, 1, &[1]), None).await.unwrap();
-    let call = client.prep_recv(&asked, 2);
+    let call = client.prep_recv(&wanted, 2);
     engine.next().await;
     engine.next().await;
     engine.reply(0, 1, vec![reserved(8), token(2, 0, 0, None)]);
@@ -149,7 +155,7 @@ async fn a_call_whose_answer_nobody_reads_is_aborted() {
     assert_eq!(engine.next().await, command(Command::Abort(R)));
 
     // In the middle of waiting.
-    let mut call = client.remote_send(&asked, &destination(), TokenRange::up_to(2));
+    let mut call = client.remote_send(&wanted, &destination(), TokenRange::up_to(2));
     assert!(matches!(engine.next().await, Seen::Sent(_, Command::RemoteSend(_))));
     assert!((&mut call).now_or_never().is_none());
     drop(call);
@@ -160,7 +166,7 @@ async fn a_call_whose_answer_nobody_reads_is_aborted() {
 async fn an_answer_that_was_read_needs_no_abort() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
-    let asked = request(1, 1, PROMPT);
+    let wanted = request(1, 1, PROMPT);
     let answers = [
         (EngineEvent::Sent(SentEvent { request: R, attempt: A, verified_tokens: 1 }), Ok(Sent { verified_tokens: 1 })),
         (
@@ -168,11 +174,11 @@ async fn an_answer_that_was_read_needs_no_abort() {
             Err(ServeError::engine("stopped")),
         ),
     ];
-    for (answer, told) in answers {
-        let call = client.remote_send(&asked, &destination(), TokenRange::up_to(2));
+    for (answer, expected) in answers {
+        let call = client.remote_send(&wanted, &destination(), TokenRange::up_to(2));
         engine.next().await;
         engine.reply(0, 1, vec![answer]);
-        assert_eq!(call.await, told);
+        assert_eq!(call.await, expected);
     }
     engine.expect_nothing(&client).await;
 }

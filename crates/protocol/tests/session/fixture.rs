@@ -1,4 +1,4 @@
-//! A listening host that records what sessions ask of it and says what the test tells it to.
+//! A listening host that records what sessions send and replies as the test directs.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub(crate) enum Seen {
     Closed(SessionId),
 }
 
-/// Records what sessions ask of it; replies are the test's to send.
+/// Records what sessions send; the test sends the replies.
 pub(crate) struct Host {
     pub(crate) seen: mpsc::UnboundedSender<Seen>,
     pub(crate) outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
@@ -65,7 +65,7 @@ pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
     pub(crate) seen: mpsc::UnboundedReceiver<Seen>,
     pub(crate) outboxes: Arc<Mutex<Vec<mpsc::UnboundedSender<StepReply>>>>,
-    /// What it says of itself.
+    /// What it reports of itself.
     pub(crate) heartbeat: Arc<Mutex<Heartbeat>>,
     pub(crate) server: JoinHandle<()>,
 }

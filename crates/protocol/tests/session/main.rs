@@ -1,5 +1,5 @@
-//! Sessions over real loopback connections, against a host that does what the test says.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say so by panicking")]
+//! Sessions over real loopback connections, against a host that the test drives.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
 mod calls;
 mod fixture;

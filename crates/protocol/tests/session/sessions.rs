@@ -87,7 +87,7 @@ async fn dropping_a_stream_aborts_its_request() {
 }
 
 #[tokio::test]
-async fn a_choice_that_has_said_enough_ends_alone() {
+async fn a_choice_with_enough_tokens_ends_alone() {
     let mut engine = Fixture::start().await;
     let client = engine.connect().await;
     let mut stream = client.start_generate(request(4, 3, &[1]), None).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_choice_that_has_said_enough_ends_alone() {
     assert_eq!(next(&mut stream).await, None);
     drop(stream);
     let _next = client.start_generate(request(5, 1, &[1]), None).await.unwrap();
-    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate { .. })), "nothing else was said");
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate { .. })), "nothing else was sent");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn the_end_of_the_engine_ends_all_streams() {
         assert_eq!(next(stream).await, None);
     }
     assert!(!client.is_alive());
-    timeout(Duration::from_secs(60), client.closed()).await.expect("not told");
+    timeout(Duration::from_secs(60), client.closed()).await.expect("not closed");
     assert!(client.start_generate(request(3, 1, &[1]), None).await.is_err());
 }
 
@@ -218,7 +218,7 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
         let mut answer = Vec::new();
         // Closed, by reset when bytes were left unread.
         let _ = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("not closed");
-        assert_eq!(answer.is_empty(), bytes[4] != 4, "only another version is told why: {answer:?}");
+        assert_eq!(answer.is_empty(), bytes[4] != 4, "only another version gets a reason: {answer:?}");
     }
     engine.connect().await;
 }

@@ -69,7 +69,7 @@ async fn hand_over(prefill: Candidates, decode: &Pick, request: GenerateRequest,
     let Some(missing) = reserved.missing() else {
         return decode.start_generate(request, Some((reserved, None))).await;
     };
-    // The decode engine waits for the KV by itself: started now, it need not be told by us when all has arrived.
+    // The decode engine waits for the KV by itself: started now, it needs no message from us when all has arrived.
     let sending = prefill.remote_send(&request, &reserved, missing);
     let leg = decode.start_generate(request, Some((reserved, None))).await?;
     Ok(leg.fed_by(sending))

@@ -43,7 +43,7 @@ fn draining() -> ServeError {
 
 struct Case {
     fault: &'static str,
-    /// Of the two prefill and the two decode engines: by load the first ones are asked first.
+    /// Of the two prefill and the two decode engines: by load the first ones are picked first.
     scripts: [Script; 4],
     /// Attempts after the first.
     resumed: Resumed,
@@ -87,7 +87,7 @@ fn cases() -> Vec<Case> {
             1,
             36,
         ),
-        case("D dies when asked for room", [none(), none(), prep_recv(OnPrepRecv::Die), none()], lost, 2, 1),
+        case("D dies during prep_recv", [none(), none(), prep_recv(OnPrepRecv::Die), none()], lost, 2, 1),
         case(
             "D has no room to receive: it computes",
             [none(), none(), prep_recv(OnPrepRecv::Fail(busy())), none()],
@@ -228,7 +228,7 @@ async fn a_sender_that_dies_without_anyone_asking_it_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_caller_did_wrong_is_told_once() {
+async fn a_caller_s_fault_is_reported_once() {
     let wire = Arc::default();
     let error = ServeError::caller("the prompt is too long").about("prompt");
     let p = Arc::new(Wired::new(&wire));

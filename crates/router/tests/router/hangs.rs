@@ -45,7 +45,7 @@ async fn a_hung_engine_s_streams_go_on_elsewhere_until_it_is_back() {
     }
     assert_eq!((first.served(), second.served()), (1, 5));
 
-    // Whoever starts engines again is told in time.
+    // What starts engines again is notified in time.
     timeout(2 * LIMIT - begun.elapsed() + Duration::from_millis(300), fleet.lost(EngineId(0))).await.unwrap();
     first.heart.stop(false);
     sleep(LIMIT / 10).await;
@@ -56,7 +56,7 @@ async fn a_hung_engine_s_streams_go_on_elsewhere_until_it_is_back() {
     assert_eq!(first.served(), 2);
 }
 
-/// What was asked of it goes on, too: there is nobody else.
+/// Its requests go on, too: there is no other engine.
 #[tokio::test(start_paused = true)]
 async fn an_only_engine_that_hangs_is_waited_for() {
     let only = Scripted::new([Act::Hang]);
@@ -115,7 +115,7 @@ async fn late_checks_give_engines_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_router_that_was_suspended_condemns_nobody() {
+async fn a_router_that_was_suspended_takes_no_engine_for_hung() {
     let engines = [Scripted::new([]), Scripted::new([])];
     let fleet = fleet(&engines.each_ref());
     let _monitor = watch_over(&fleet);

@@ -1,5 +1,5 @@
 //! The router over engines that do what a test wrote down.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 #[path = "../../examples/custom_strategy/strategy.rs"]
 mod custom_strategy;

@@ -18,7 +18,7 @@ async fn every_fault_is_invisible_to_the_client() {
         ("dies in mid-stream", vec![Act::DieAfter(3)], 1),
         ("dies before its last token", vec![Act::DieAfter(5)], 1),
         ("fails in mid-stream", vec![Act::FailAfter(2, ServeError::engine("preempted"))], 1),
-        ("asks for patience", vec![Act::FailAfter(2, ServeError::busy("full", 700))], 1),
+        ("is busy", vec![Act::FailAfter(2, ServeError::busy("full", 700))], 1),
         ("refuses", vec![Act::Refuse(ServeError::engine("closing"))], 1),
         ("repeats from the start", vec![Act::FailAfter(2, ServeError::engine("x")), Act::Repeat, Act::Repeat], 1),
         ("skips a token", vec![Act::Skip], 1),
@@ -53,7 +53,7 @@ async fn the_next_engine_continues_after_the_last_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_s_fault_is_told_once_and_not_retried() {
+async fn a_caller_s_fault_is_reported_once_and_not_retried() {
     let error = ServeError::caller("prompt is too long").about("prompt");
     let engine = Scripted::new([Act::FailAfter(0, error.clone())]);
     let dispatcher = dispatcher(&[&engine]);
@@ -91,7 +91,7 @@ async fn a_lone_engine_that_died_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_there_is_an_answer_after_a_bounded_wait() {
+async fn no_engine_at_all_is_an_error_after_a_bounded_wait() {
     let fleet = Arc::new(Fleet::new([("engine-0".to_owned(), Role::Mixed)]));
     let dispatcher = Dispatcher::new(fleet, Arc::new(LeastLoaded), DispatchConfig::default());
     let begun = tokio::time::Instant::now();

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 pub(crate) enum Act {
     /// Serves it to the end.
     Serve,
-    /// Says so many tokens of each choice, then dies.
+    /// Generates this many tokens of each choice, then dies.
     DieAfter(u32),
-    /// Says so many tokens of each choice, then fails it.
+    /// Generates this many tokens of each choice, then fails it.
     FailAfter(u32, ServeError),
     /// Refuses to start it.
     Refuse(ServeError),
@@ -32,7 +32,7 @@ pub(crate) enum Act {
     Skip,
     /// Serves it under an older attempt's number first.
     EchoOldAttempt,
-    /// Says nothing.
+    /// Sends nothing more.
     Hang,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Scripted {
     acts: Mutex<VecDeque<Act>>,
     pub(crate) requests: Mutex<Vec<GenerateRequest>>,
     pub(crate) load: Mutex<EngineLoad>,
-    /// What of it the router asked for.
+    /// The part of it that this router requested.
     pub(crate) own: Mutex<SessionLoad>,
     pub(crate) dropped: Arc<Mutex<Vec<RequestId>>>,
     dead: AtomicBool,
@@ -90,16 +90,16 @@ impl Scripted {
     }
 
     fn act(&self, act: &Act, request: &GenerateRequest, out: &mpsc::UnboundedSender<EngineEvent>) {
-        let say = |event| drop(out.send(event));
+        let send = |event| drop(out.send(event));
         let max = request.limits.max_tokens;
-        say(prompt_event(request));
+        send(prompt_event(request));
         // Choices side by side, as a batch would.
         let span = |from: u32, to: u32| {
             for index in from..to {
                 for choice in request.choices().filter(|choice| !request.ended[choice.index()]) {
                     let known = request.outputs[choice.index()].len() as u32;
                     if known + index < max {
-                        say(token_event(request, request.attempt, choice, known + index));
+                        send(token_event(request, request.attempt, choice, known + index));
                     }
                 }
             }
@@ -113,17 +113,17 @@ impl Scripted {
             Act::FailAfter(tokens, error) => {
                 span(0, *tokens);
                 let (request, attempt) = (request.id, request.attempt);
-                say(EngineEvent::Failed(FailedEvent { request, attempt, error: error.clone() }));
+                send(EngineEvent::Failed(FailedEvent { request, attempt, error: error.clone() }));
             }
             Act::Skip => span(1, max),
             Act::Repeat => {
                 for index in 0..max {
-                    request.choices().for_each(|choice| say(token_event(request, request.attempt, choice, index)));
+                    request.choices().for_each(|choice| send(token_event(request, request.attempt, choice, index)));
                 }
             }
             Act::EchoOldAttempt => {
                 let old = Attempt(request.attempt.0.wrapping_sub(1));
-                request.choices().for_each(|choice| say(token_event(request, old, choice, max - 1)));
+                request.choices().for_each(|choice| send(token_event(request, old, choice, max - 1)));
                 span(0, max);
             }
             Act::Hang => self.held.lock().unwrap().push(out.clone()),

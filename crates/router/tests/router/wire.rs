@@ -1,4 +1,4 @@
-//! What wired engines are told to do, and the wire between them.
+//! What wired engines are scripted to do, and the wire between them.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 pub(crate) const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// What an engine does when asked for room.
+/// What an engine does on `prep_recv`.
 #[derive(Clone, Debug)]
 pub(crate) enum OnPrepRecv {
     Fail(ServeError),
@@ -17,10 +17,10 @@ pub(crate) enum OnPrepRecv {
     Hang,
 }
 
-/// What an engine does when asked to send. All takes 10 ms.
+/// What an engine does on `remote_send`. All takes 10 ms.
 #[derive(Clone, Debug)]
 pub(crate) enum OnRemoteSend {
-    /// Only so many tokens arrive intact.
+    /// Only this many tokens arrive intact.
     Damage {
         verified: u32,
     },

@@ -254,22 +254,22 @@ impl Run {
             self.open.lock().unwrap().remove(&kv.id);
         }
         self.computed_tokens.fetch_add(request.prompt.len() as u64 - u64::from(there), Ordering::Relaxed);
-        let say = |event| drop(out.send(event));
-        say(prompt_event(request));
+        let send = |event| drop(out.send(event));
+        send(prompt_event(request));
         for index in 0..request.limits.max_tokens {
             sleep(MS(1)).await;
             match &self.act {
                 Some(OnGenerate::DieAfter(tokens)) if *tokens == index => return self.alive.die(),
                 Some(OnGenerate::FailAfter(tokens, error)) if *tokens == index => {
                     let (request, attempt, error) = (request.id, request.attempt, error.clone());
-                    return say(EngineEvent::Failed(FailedEvent { request, attempt, error }));
+                    return send(EngineEvent::Failed(FailedEvent { request, attempt, error }));
                 }
                 _ => {}
             }
             for choice in request.unfinished_choices() {
                 let known = request.outputs[choice.index()].len() as u32;
                 if known + index < request.limits.max_tokens {
-                    say(token_event(request, request.attempt, choice, known + index));
+                    send(token_event(request, request.attempt, choice, known + index));
                 }
             }
         }
