@@ -48,7 +48,7 @@ pub struct BackendSpec {
     pub tokens_per_step: usize,
     /// Numbers of decoding sequences that run best, ascending; empty when any number does.
     pub batch_buckets: Vec<usize>,
-    /// What can be asked of hidden states. Requests for anything else are refused.
+    /// How hidden states can be pooled. Requests for other ways are refused.
     pub poolings: Vec<Pooling>,
     /// Adapters that segments may name. Requests for others are refused.
     pub adapters: Vec<AdapterId>,

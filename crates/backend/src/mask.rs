@@ -1,4 +1,4 @@
-//! Masks of the tokens that may be sampled next. They are made in the engine's process while a step runs, by whoever knows
+//! Masks of the tokens that may be sampled next. They are made in the engine's process while a step runs, by code that knows
 //! a grammar: a plan carries the cell, sampling waits until it is filled.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,7 +77,7 @@ impl MaskCell {
         (MaskFiller(cell.clone()), cell)
     }
 
-    /// `None` when nobody will fill it, or nobody has by then. `waiting` is called every tenth of a second until it ends.
+    /// `None` when it will not be filled, or has not been by then. `waiting` is called every tenth of a second until it ends.
     pub fn wait(&self, until: Instant, waiting: impl Fn()) -> Option<Arc<TokenMask>> {
         let mut state = self.lock();
         loop {
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_the_mask_or_hears_that_there_is_none() {
+    fn a_waiter_gets_the_mask_or_none() {
         let mask: TokenMask = [TokenId(3)].into_iter().collect();
         let late = || Instant::now() + Duration::from_secs(60);
         let ((filler, cell), (dropped, abandoned)) = (MaskCell::new(), MaskCell::new());
-        assert_eq!(cell.wait(Instant::now(), || ()), None, "nobody has filled it yet");
+        assert_eq!(cell.wait(Instant::now(), || ()), None, "not filled yet");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| (cell.wait(late(), || ()), abandoned.wait(late(), || ())));
             filler.fill(mask.clone());

@@ -1,4 +1,4 @@
-//! What a step is asked to do. A plan names pages and slots, never bytes; its buffers are reused from step to step.
+//! What a step is to do. A plan names pages and slots, never bytes; its buffers are reused from step to step.
 
 use std::ops::Range;
 use std::sync::Arc;

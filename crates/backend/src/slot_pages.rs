@@ -4,7 +4,7 @@ use baton_core::{PAGE_TOKENS, PageId};
 
 use crate::{BackendError, SlotId, StepPlan};
 
-/// Holds page ids only; whose they are is decided by whoever makes plans.
+/// Holds page ids only; whose they are is decided by the scheduler.
 #[derive(Debug)]
 pub struct SlotPages {
     /// By slot. One whose slot is not in use is never read: it is emptied when the slot is admitted.
@@ -17,7 +17,7 @@ impl SlotPages {
         Self { tables: vec![Vec::new(); max_slots], pages_total }
     }
 
-    /// Takes over a plan's changes, in their order, or says what is wrong with them.
+    /// Takes over a plan's changes, in their order, or returns what is wrong with them.
     pub fn apply(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
         for (slot, _) in &plan.admitted {
             self.table_mut(*slot)?.clear();

@@ -1,4 +1,4 @@
-//! Errors that say whose fault it is and whether trying again can help. The gateway turns them into HTTP, nobody else does.
+//! Errors with whose fault it is and whether trying again can help. Only the gateway turns them into HTTP.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

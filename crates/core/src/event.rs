@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attempt, Choice, RequestId, ReservationId, ServeError, TokenId};
 
-/// What an engine says about one request.
+/// What an engine reports of one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum EngineEvent {
     /// The prompt is computed; comes once per attempt, before its first token. With nothing to generate (`max_tokens` 0)
@@ -72,9 +72,9 @@ pub struct PromptEvent {
     pub attempt: Attempt,
     /// Prompt tokens that came from the prefix cache.
     pub cached_tokens: u32,
-    /// Of prompt positions 1, 2, …, when asked for: position 0 has no distribution before it.
+    /// Of prompt positions 1, 2, …, when requested: position 0 has no distribution before it.
     pub logprobs: Option<Vec<TokenLogprobs>>,
-    /// When asked for.
+    /// When requested.
     pub pooled: Option<Vec<f32>>,
     pub times: PromptTimes,
 }
@@ -129,7 +129,7 @@ pub struct TokenEvent {
 pub struct TokenLogprobs {
     /// Of the token that stands at this position.
     pub chosen: f32,
-    /// The most likely tokens, best first; as many as were asked for.
+    /// The most likely tokens, best first; as many as were requested.
     pub top: Vec<Candidate>,
 }
 

@@ -1,4 +1,4 @@
-//! What engines tell about themselves: once who they are, then with every reply how they are.
+//! What engines report of themselves: once what they are, then with every reply how they are.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct EngineReport {
     /// Grows with every report of one engine process: a router keeps the newest.
     pub sequence: u64,
     pub load: EngineLoad,
-    /// Of that load, what the session has asked for that is told.
+    /// Of that load, the part of the session that gets this report.
     pub own: SessionLoad,
     pub counters: EngineCounters,
     /// One per tensor-parallel shard.
@@ -38,7 +38,7 @@ pub struct SessionLoad {
 }
 
 impl EngineReport {
-    /// What everybody else has asked for.
+    /// The part of all other sessions.
     pub fn others(&self) -> SessionLoad {
         let sequences = self.load.running + self.load.waiting;
         SessionLoad {
@@ -93,7 +93,7 @@ pub struct EngineCounters {
     pub landing_us: u64,
     /// Requests that stopped waiting for it and computed the rest.
     pub landing_timeouts: u64,
-    /// Reservations that ran out before anybody used them.
+    /// Reservations that ran out before they were used.
     pub leases_expired: u64,
     /// Prompts whose KV another engine has taken.
     pub handoffs_sent: u64,

@@ -1,4 +1,4 @@
-//! What an engine is asked to do: token ids in, with every default already decided.
+//! What an engine is to do: token ids in, with every default already decided.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AdapterId, Attempt, Choice, RequestId, TokenId};
 
-/// One request for `choices` continuations of one prompt. Everything a client may leave out has been filled in by whoever
-/// made it, so that two engines that receive it do the same.
+/// One request for `choices` continuations of one prompt. Everything a client may leave out has been filled in
+/// before, so that two engines that receive it do the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerateRequest {
     pub id: RequestId,

@@ -1,8 +1,8 @@
-//! What an engine may be told at start.
+//! The options of an engine.
 
 use std::time::Duration;
 
-/// `Default` is what `baton engine` uses when nothing is said.
+/// `Default` is what `baton engine` uses without options.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// The name the engine announces.
@@ -13,7 +13,7 @@ pub struct EngineConfig {
     /// Sequences that hold pages at once. `step_tokens` and the backend's slots cap it: every decoding sequence has a row
     /// in every step.
     pub max_running: usize,
-    /// Sequences that wait for pages; above it new requests are told to come back later.
+    /// Sequences that wait for pages; above it new requests are refused with a time to retry after.
     pub max_waiting: usize,
     /// A request that waits for another engine's KV computes the rest itself when nothing has arrived for this long.
     pub landing_timeout: Duration,

@@ -1,4 +1,4 @@
-//! Why an engine did not start or stopped. What a single request is told is a [`baton_core::ServeError`].
+//! Why an engine did not start or stopped. The error of a single request is a [`baton_core::ServeError`].
 
 use std::io;
 use std::sync::Arc;

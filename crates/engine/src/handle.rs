@@ -98,7 +98,7 @@ impl EngineHandle {
         self.0.report.borrow().clone()
     }
 
-    /// To be asked for at every [`HEARTBEAT_INTERVAL`](baton_protocol::HEARTBEAT_INTERVAL). Does not wait for the step loop.
+    /// To be called at every [`HEARTBEAT_INTERVAL`](baton_protocol::HEARTBEAT_INTERVAL). Does not wait for the step loop.
     pub fn heartbeat(&self) -> Heartbeat {
         let (working, turns) = self.0.inbox.reader();
         let progress = self.0.layers_done.progress().wrapping_add(turns);
@@ -113,7 +113,7 @@ impl EngineHandle {
     /// Replies to the new session's commands go to `outbox`, which is dropped when the session is closed or the engine ends.
     pub fn open_session(&self, outbox: impl Outbox + 'static) -> SessionId {
         let session = SessionId(self.0.next_session.fetch_add(1, Ordering::Relaxed));
-        // When the engine has ended the outbox is dropped here and now, which says the same.
+        // When the engine has ended the outbox is dropped here and now, which reports the same.
         let _ = self.0.inbox.push(Message::Open(session, Box::new(outbox)));
         session
     }
@@ -186,7 +186,7 @@ impl Drop for Shared {
     }
 }
 
-/// Says that the loop has ended, also when it panicked.
+/// Reports that the loop has ended, also when it panicked.
 struct AnnounceEnd {
     inbox: Arc<Inbox>,
     ended: watch::Sender<Option<EngineEnd>>,

@@ -1,4 +1,4 @@
-//! What the scheduler asks of the fabric. Nothing here waits: answers come back as [`Scheduler::landed`],
+//! What the scheduler needs of the fabric. Nothing here waits: answers come back as [`Scheduler::landed`],
 //! [`Scheduler::revoked`] and [`Scheduler::exported`]. A simulation puts its own network behind the same trait.
 //!
 //! [`Scheduler::landed`]: crate::Scheduler::landed
@@ -23,7 +23,7 @@ pub struct HandedPrompt<'a> {
 }
 
 pub trait HandOff: Send {
-    /// From now on whoever knows the returned target may fill `pages` with the KV of the prompt from `begin` on.
+    /// From now on an engine that has the returned target may fill `pages` with the KV of the prompt from `begin` on.
     fn expect(
         &mut self,
         id: ReservationId,
@@ -32,8 +32,8 @@ pub trait HandOff: Send {
         pages: &[PageId],
     ) -> Result<Vec<u8>, ServeError>;
 
-    /// Nobody begins to write to the reservation's pages any more. `Some`: nobody writes them, and so many tokens, from the
-    /// sequence's start, are verified. `None`: somebody does; when that has ended, which is soon, it is reported.
+    /// No write to the reservation's pages begins any more. `Some`: none is under way, and this many tokens, from the
+    /// sequence's start, are verified. `None`: one is; when that has ended, which is soon, it is reported.
     fn revoke(&mut self, id: ReservationId) -> Option<usize>;
 
     /// When the last block was verified, or else when it was first expected.
@@ -46,7 +46,7 @@ pub trait HandOff: Send {
     /// These pages are final, or become so layer by layer in a step. They are sent in the order of their offers.
     fn offer(&mut self, offer: PageOffer);
 
-    /// Everything was offered: the outcome follows. The receiver is told where the time went.
+    /// Everything was offered: the outcome follows. The receiver is sent where the time went.
     fn finish_export(&mut self, id: ExportId, times: PromptTimes);
 
     /// When the receiver last confirmed something, or else when the export began.
@@ -81,16 +81,16 @@ pub struct PageOffer {
 pub enum Computed {
     Already,
     /// Layer by layer in the step with this number, of those that have rows: each of them adds the model's layers to the
-    /// backend's count, so the number says at which counts.
+    /// backend's count, so the number determines at which counts.
     InStep(u64),
 }
 
-/// What the receiver said of an export.
+/// The receiver's verdict on an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// From the sequence's start.
     pub verified_tokens: usize,
-    /// Some of it was not what its checksum says.
+    /// Some of it did not match its checksum.
     pub damaged: bool,
 }
 

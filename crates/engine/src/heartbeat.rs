@@ -1,4 +1,4 @@
-//! Whether the step loop's work moves, seen from outside of it: routers are told at regular times, by threads that wait for
+//! Whether the step loop's work moves, seen from outside of it: reported to routers at regular times, by threads that wait for
 //! no step.
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::handle::EngineHandle;
 use crate::outbox::Outbox;
 
-/// One session of an engine. Dropping it aborts what it asked for.
+/// One session of an engine. Dropping it aborts its requests.
 pub struct LocalEngine {
     handle: EngineHandle,
     session: SessionId,

@@ -1,10 +1,10 @@
 //! Masks of the tokens that a choice may get next. They are made outside of the step loop, which only hands their cells to
-//! steps and tells the maker what was sampled.
+//! steps and reports to the maker what was sampled.
 
 use baton_backend::MaskCell;
 use baton_core::{Choice, GenerateRequest, TokenId};
 
-/// Knows which requests want masks. Asked once for each choice; `outputs` are there already.
+/// Holds which requests want masks. Called once for each choice; `outputs` are there already.
 pub trait MaskMaker: Send {
     /// `None`: every token may be sampled.
     fn masks_of(

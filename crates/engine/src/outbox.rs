@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use crate::scheduler::SessionEvent;
 
-/// How long a router may not hear what others do to an engine that it shares with them.
-pub(crate) const SILENCE: Duration = Duration::from_millis(100);
+/// Longest until a busy engine's changed load, which other sessions may have caused, is reported to a session without events.
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One session's end of the step loop. Called on the loop's thread, so it must not wait.
 pub trait Outbox: Send {
-    /// `false` when nobody reads any more: the session is closed then.
+    /// `false` when the reader is gone: the session is closed then.
     fn deliver(&mut self, reply: StepReply) -> bool;
 }
 
@@ -36,31 +36,33 @@ struct Session {
     outbox: Box<dyn Outbox>,
     /// For the reply of the present step.
     events: Vec<EngineEvent>,
-    /// What it was told last, and when.
-    told: (EngineLoad, EngineCounters),
-    told_at: Duration,
+    /// What was reported to it last, and when.
+    reported: (EngineLoad, EngineCounters),
+    reported_at: Duration,
 }
 
-/// What there is to say after a step, besides events.
-pub(crate) struct News {
+/// The engine after a step: what replies carry besides events.
+pub(crate) struct Status {
     pub(crate) report: EngineReport,
-    pub(crate) shares: BTreeMap<SessionId, SessionLoad>,
+    pub(crate) session_loads: BTreeMap<SessionId, SessionLoad>,
     pub(crate) now: Duration,
     pub(crate) idle: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Emitted {
-    /// Sessions that nobody reads any more.
+    /// Sessions whose reader is gone.
     pub(crate) gone: Vec<SessionId>,
-    /// Somebody has yet to hear the news: emit again after [`SILENCE`].
-    pub(crate) untold: bool,
+    /// A session has not been sent the newest load: emit again after [`REPORT_INTERVAL`].
+    pub(crate) unreported: bool,
 }
 
 impl Outboxes {
     pub(crate) fn open(&mut self, id: SessionId, outbox: Box<dyn Outbox>) {
-        self.sessions
-            .insert(id, Session { outbox, events: Vec::new(), told: Default::default(), told_at: Duration::ZERO });
+        self.sessions.insert(
+            id,
+            Session { outbox, events: Vec::new(), reported: Default::default(), reported_at: Duration::ZERO },
+        );
     }
 
     pub(crate) fn close(&mut self, id: SessionId) {
@@ -71,9 +73,9 @@ impl Outboxes {
         self.sessions.contains_key(&id)
     }
 
-    /// One reply for each session that has events. Others hear of a load that an abort or another session has changed when
-    /// the engine falls idle and, while it is not, every so often.
-    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, news: &News) -> Emitted {
+    /// One reply for each session that has events. A load that an abort or another session has changed is reported
+    /// to the others when the engine falls idle and, while it is not, every [`REPORT_INTERVAL`].
+    pub(crate) fn emit(&mut self, events: &mut Vec<SessionEvent>, status: &Status) -> Emitted {
         for SessionEvent { session, event } in events.drain(..) {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.events.push(event);
@@ -81,18 +83,18 @@ impl Outboxes {
         }
         let mut emitted = Emitted::default();
         for (&id, session) in &mut self.sessions {
-            let outdated = session.told != (news.report.load, news.report.counters);
-            let due = news.idle || news.now >= session.told_at + SILENCE;
+            let outdated = session.reported != (status.report.load, status.report.counters);
+            let due = status.idle || status.now >= session.reported_at + REPORT_INTERVAL;
             if !session.events.is_empty() || outdated && due {
-                (session.told, session.told_at) = ((news.report.load, news.report.counters), news.now);
-                let own = news.shares.get(&id).copied().unwrap_or_default();
-                let report = EngineReport { own, ..news.report.clone() };
+                (session.reported, session.reported_at) = ((status.report.load, status.report.counters), status.now);
+                let own = status.session_loads.get(&id).copied().unwrap_or_default();
+                let report = EngineReport { own, ..status.report.clone() };
                 let events = std::mem::take(&mut session.events);
                 if !session.outbox.deliver(StepReply { report, events }) {
                     emitted.gone.push(id);
                 }
             } else if outdated {
-                emitted.untold = true;
+                emitted.unreported = true;
             }
         }
         emitted

@@ -1,4 +1,4 @@
-//! A request as the scheduler keeps it: what was asked, which choices still run, what is known of its prompt.
+//! A request as the scheduler keeps it: what arrived, which choices still run, what is known of its prompt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sequence::SequenceId;
 
 pub(crate) struct ActiveRequest {
     /// Without its outputs: they are part of the sequences.
-    pub(crate) asked: GenerateRequest,
+    pub(crate) input: GenerateRequest,
     /// `false` when only the prompt is wanted, or every choice had ended before.
     pub(crate) generates: bool,
     /// Choices that have not ended, the leader first.
@@ -84,13 +84,13 @@ pub(crate) enum PromptProgress {
 impl ActiveRequest {
     /// Whether this choice has to compute all of the prompt, whatever there is of its KV.
     pub(crate) fn needs_whole_prompt(&self, sequence: SequenceId) -> bool {
-        self.prompt_logprobs_for(sequence).is_some() || self.asked.pooling == Some(Pooling::Mean)
+        self.prompt_logprobs_for(sequence).is_some() || self.input.pooling == Some(Pooling::Mean)
     }
 
-    /// Whether this choice still has to compute the prompt, and to ask for its log-probabilities on the way.
+    /// Whether this choice still has to compute the prompt, and its log-probabilities on the way.
     pub(crate) fn prompt_logprobs_for(&self, sequence: SequenceId) -> Option<u32> {
         match &self.prompt {
-            PromptProgress::Computing { leader, .. } if *leader == sequence => self.asked.prompt_logprobs,
+            PromptProgress::Computing { leader, .. } if *leader == sequence => self.input.prompt_logprobs,
             _ => None,
         }
     }
@@ -125,14 +125,14 @@ impl ActiveRequest {
         computed: usize,
     ) -> Option<EngineEvent> {
         let PromptProgress::Computing { leader, cached_tokens, logprobs, .. } = &mut self.prompt else { return None };
-        if *leader != sequence || computed < self.asked.prompt.len() {
+        if *leader != sequence || computed < self.input.prompt.len() {
             return None;
         }
         let event = PromptEvent {
-            request: self.asked.id,
-            attempt: self.asked.attempt,
+            request: self.input.id,
+            attempt: self.input.attempt,
             cached_tokens: cached_tokens.unwrap_or(0),
-            logprobs: self.asked.prompt_logprobs.map(|_| std::mem::take(logprobs)),
+            logprobs: self.input.prompt_logprobs.map(|_| std::mem::take(logprobs)),
             pooled: self.pooled.take(),
             times: self.progress.times(now),
         };
@@ -142,24 +142,24 @@ impl ActiveRequest {
 
     pub(crate) fn sampler(&self, choice: Choice, outputs: &[TokenId]) -> Arc<SamplerSpec> {
         Arc::new(SamplerSpec {
-            params: self.asked.sampling.clone(),
+            params: self.input.sampling.clone(),
             choice,
-            prompt: Arc::clone(&self.asked.prompt),
+            prompt: Arc::clone(&self.input.prompt),
             outputs: outputs.to_vec(),
-            min_tokens: self.asked.limits.min_tokens,
-            stop_tokens: self.asked.limits.stop_tokens.clone(),
-            logprobs: self.asked.logprobs,
+            min_tokens: self.input.limits.min_tokens,
+            stop_tokens: self.input.limits.stop_tokens.clone(),
+            logprobs: self.input.logprobs,
         })
     }
 
     /// A choice has no more than these, prompt included.
     pub(crate) fn most_tokens(&self, context_tokens: usize) -> usize {
-        self.asked.max_total_tokens().min(context_tokens)
+        self.input.max_total_tokens().min(context_tokens)
     }
 
     /// Whether a choice of `total_tokens`, prompt included, ends with the token it just got.
     pub(crate) fn finish(&self, token: TokenId, total_tokens: usize, context_tokens: usize) -> Option<FinishReason> {
-        if self.asked.limits.stop_tokens.contains(&token) {
+        if self.input.limits.stop_tokens.contains(&token) {
             Some(FinishReason::StopToken)
         } else if total_tokens >= self.most_tokens(context_tokens) {
             Some(FinishReason::Length)
@@ -169,7 +169,7 @@ impl ActiveRequest {
     }
 
     pub(crate) fn failed(&self, error: ServeError) -> EngineEvent {
-        EngineEvent::Failed(FailedEvent { request: self.asked.id, attempt: self.asked.attempt, error })
+        EngineEvent::Failed(FailedEvent { request: self.input.id, attempt: self.input.attempt, error })
     }
 }
 

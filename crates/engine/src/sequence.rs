@@ -47,7 +47,7 @@ pub(crate) enum Stage {
         since: Duration,
         expires: Duration,
     },
-    /// No more is wanted of it, but somebody may still write its pages, for positions `[0, end)`, until the fabric reports
+    /// No more is wanted of it, but the fabric may still write its pages, for positions `[0, end)`, until the fabric reports
     /// otherwise.
     Revoking {
         from: ReservationId,

@@ -1,4 +1,4 @@
-//! An engine at its step boundaries, without a thread or a clock: whoever drives it says what has arrived and what time it
+//! An engine at its step boundaries, without a thread or a clock: its driver passes in what has arrived and what time it
 //! is. The step loop is one driver, a simulation another.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use baton_protocol::{Command, SessionId};
 
 use crate::error::EngineError;
 use crate::handoff::{ExportId, Exported};
-use crate::outbox::{Emitted, News, Outbox, Outboxes, SILENCE};
+use crate::outbox::{Emitted, Outbox, Outboxes, REPORT_INTERVAL, Status};
 use crate::scheduler::{Scheduler, SessionEvent};
 use crate::sequence::RequestKey;
 
 /// Steps begin with [`begin_step`](Self::begin_step), as many as the backend takes at once, and end in the same order with
-/// [`end_step`](Self::end_step). Whatever arrives is said in between; answers leave with [`emit`](Self::emit).
+/// [`end_step`](Self::end_step). What arrives is passed in between; answers leave with [`emit`](Self::emit).
 pub struct Stepper {
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
@@ -61,7 +61,7 @@ impl Stepper {
         self.outboxes.close(session);
     }
 
-    /// A session that nobody reads may be closed while commands of it are on their way here: nothing is begun for it.
+    /// A session whose reader is gone may be closed while commands of it are on their way here: nothing is begun for it.
     pub fn command(&mut self, now: Duration, session: SessionId, command: Command) {
         if !self.outboxes.is_open(session) {
             return;
@@ -85,7 +85,7 @@ impl Stepper {
         self.scheduler.landed(now, reservation, sender);
     }
 
-    /// Nobody writes a revoked reservation's pages any more.
+    /// A revoked reservation's pages are written no more.
     pub fn revoked(&mut self, reservation: ReservationId, verified_tokens: usize) {
         self.scheduler.revoked(reservation, verified_tokens);
     }
@@ -125,7 +125,7 @@ impl Stepper {
         Ok(true)
     }
 
-    /// Waits for the oldest step; `false` when none is in flight. The time is asked for when the step is over.
+    /// Waits for the oldest step; `false` when none is in flight. `now` is called when the step is over.
     pub fn end_step(&mut self, now: impl FnOnce() -> Duration) -> Result<bool, EngineError> {
         let Some(ticket) = self.in_flight.pop_front() else { return Ok(false) };
         self.backend.collect(ticket, &mut self.output)?;
@@ -147,22 +147,23 @@ impl Stepper {
         report
     }
 
-    /// Says what there is to say, and with it how the engine is. Returns how long to wait at most before the next round.
+    /// Sends events, and with them the engine's report. Returns how long to wait at most before the next round.
     pub fn emit(&mut self, now: Duration, report: EngineReport) -> Duration {
-        let news = News { report, shares: self.scheduler.shares(), now, idle: self.scheduler.is_idle() };
-        let emitted = self.outboxes.emit(&mut self.events, &news);
+        let status =
+            Status { report, session_loads: self.scheduler.session_loads(), now, idle: self.scheduler.is_idle() };
+        let emitted = self.outboxes.emit(&mut self.events, &status);
         for &session in &emitted.gone {
             self.close(session);
         }
         match emitted {
             // What they held is free now.
             Emitted { gone, .. } if !gone.is_empty() => Duration::ZERO,
-            Emitted { untold: true, .. } => SILENCE,
+            Emitted { unreported: true, .. } => REPORT_INTERVAL,
             Emitted { .. } => Duration::MAX,
         }
     }
 
-    /// Ends every request with this error; it is told with the next [`emit`](Self::emit).
+    /// Ends every request with this error; it is sent with the next [`emit`](Self::emit).
     pub fn fail_all(&mut self, error: &ServeError) {
         self.scheduler.fail_all(error, &mut self.events);
     }

@@ -1,5 +1,5 @@
 //! Scheduler and kv under thousands of random steps: arrivals, aborts, lost sessions, several choices, tiny pools. Every
-//! stream must be what the model says on its own, and no page may be lost.
+//! stream must be what the model generates alone, and no page may be lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 mod fake;
@@ -141,15 +141,15 @@ impl World {
         let mut prompt: Vec<_> = (0..prompt_tokens)
             .map(|at| TokenId(if at < fork { (family + at as u32) % 50 } else { random.below(50) as u32 }))
             .collect();
-        // The next turn of a conversation: its prompt is what another request was asked, and has generated.
+        // The next turn of a conversation: its prompt is another request's prompt and what that has generated.
         if random.chance(40)
             && let Some(&key) = self.any_open()
             && let Some(stream) = self.open.get(&key)
         {
-            let said = [&*stream.request.prompt, &stream.outputs[0]].concat();
-            let room = self.context_tokens.saturating_sub(said.len());
+            let history = [&*stream.request.prompt, &stream.outputs[0]].concat();
+            let room = self.context_tokens.saturating_sub(history.len());
             prompt.truncate(room.min(20));
-            prompt.splice(..0, said);
+            prompt.splice(..0, history);
         }
         let random = &mut self.random;
         let choices = if random.chance(25) { random.between(2, 4) } else { 1 } as usize;
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// A router that lost track asks for the rest again.
+    /// A router that lost track requests the rest again.
     fn resume(&mut self, key: (SessionId, RequestId), step: u64) {
         let Some(stream) = self.open.get(&key) else { return };
         let mut request = stream.request.clone();

@@ -81,12 +81,12 @@ async fn streams_are_exact_and_end(engine: LocalEngine) {
 #[tokio::test]
 async fn what_the_backend_cannot_do_is_refused() {
     let engine = LocalEngine::new(engine(8));
-    let asked = || request(1, 10, 1, 0);
-    for (asked, message) in [
-        (GenerateRequest { pooling: Some(Pooling::Mean), ..asked() }, "does not pool hidden states this way"),
-        (GenerateRequest { adapter: Some(AdapterId(1)), ..asked() }, "has no adapter 1"),
+    let base = || request(1, 10, 1, 0);
+    for (request, message) in [
+        (GenerateRequest { pooling: Some(Pooling::Mean), ..base() }, "does not pool hidden states this way"),
+        (GenerateRequest { adapter: Some(AdapterId(1)), ..base() }, "has no adapter 1"),
     ] {
-        let error = read(engine.start_generate(asked, None).await.unwrap(), 1).await.unwrap_err();
+        let error = read(engine.start_generate(request, None).await.unwrap(), 1).await.unwrap_err();
         assert_eq!((error.fault, error.retry), (Fault::Caller, Retry::Never));
         assert!(error.message.contains(message), "{error}");
     }
@@ -95,9 +95,9 @@ async fn what_the_backend_cannot_do_is_refused() {
 #[tokio::test]
 async fn a_request_for_its_prompt_only_ends_with_it() {
     let engine = LocalEngine::new(engine(8));
-    let mut asked = request(1, 10, 1, 0);
-    asked.prompt_logprobs = Some(0);
-    let mut stream = engine.start_generate(asked, None).await.unwrap();
+    let mut request = request(1, 10, 1, 0);
+    request.prompt_logprobs = Some(0);
+    let mut stream = engine.start_generate(request, None).await.unwrap();
     let Some(EngineEvent::Prompt(prompt)) = stream.next().await else { panic!("no prompt") };
     assert_eq!(prompt.logprobs.unwrap().len(), 9);
     assert!(stream.next().await.is_none());
@@ -121,13 +121,13 @@ async fn dropping_a_stream_or_a_session_frees_everything() {
 }
 
 #[tokio::test]
-async fn each_session_hears_what_the_others_do() {
+async fn each_session_gets_the_load_of_the_others() {
     let handle = engine(4000);
     let (busy, silent) = (LocalEngine::new(handle.clone()), LocalEngine::new(handle.clone()));
     let mut endless = busy.start_generate(request(1, 50, 2, 90_000), None).await.unwrap();
     endless.next().await.unwrap();
-    eventually("who asks for nothing is told all the same", || silent.report().others().sequences == 2).await;
-    eventually("who asks is told its own share", || busy.report().own.sequences == 2).await;
+    eventually("a session without requests gets reports too", || silent.report().others().sequences == 2).await;
+    eventually("a session gets its own load", || busy.report().own.sequences == 2).await;
     assert_eq!((busy.report().others().sequences, silent.report().own.sequences), (0, 0));
     drop(endless);
     eventually("and the end of it", || silent.report().others() == SessionLoad::default()).await;
@@ -139,20 +139,20 @@ async fn a_session_whose_reader_is_gone_is_closed() {
     let (outbox, mut replies) = mpsc::unbounded_channel();
     let session = handle.open_session(outbox);
     handle.send(session, Command::Generate { request: Box::new(request(1, 5, 1, 90_000)), reservation: None }).unwrap();
-    // Before that it may be told how the engine is doing.
+    // Before that it may get reports.
     while replies.recv().await.unwrap().events.is_empty() {}
     drop(replies);
     eventually("its request is gone", || handle.report().counters.aborted == 1).await;
 }
 
 #[tokio::test]
-async fn what_a_closed_session_still_asks_for_is_not_begun() {
+async fn what_a_closed_session_still_sends_is_not_begun() {
     let handle = engine(4000);
     let (outbox, replies) = mpsc::unbounded_channel();
     drop(replies);
     let open = outbox.downgrade();
     let session = handle.open_session(outbox);
-    eventually("nobody reads it", || open.upgrade().is_none()).await;
+    eventually("its reader is gone", || open.upgrade().is_none()).await;
     handle.send(session, Command::Generate { request: Box::new(request(1, 5, 1, 90_000)), reservation: None }).unwrap();
     // The first is answered behind the command, the second behind the step and the report that follow it.
     handle.audit().await.unwrap().unwrap();
@@ -162,7 +162,7 @@ async fn what_a_closed_session_still_asks_for_is_not_begun() {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_holds_nobody_up() {
+async fn a_reader_that_does_not_read_holds_up_no_other() {
     let handle = engine(400);
     let engine = LocalEngine::new(handle.clone());
     let slow = engine.start_generate(request(1, 5, 1, 2000), None).await.unwrap();
@@ -272,12 +272,12 @@ async fn a_failing_backend_fails_all_requests_and_ends_the_engine() {
 }
 
 #[tokio::test]
-async fn an_engine_nobody_holds_stops() {
+async fn an_engine_without_handles_stops() {
     let (outbox, mut replies) = mpsc::unbounded_channel();
     let handle = engine(8);
     handle.open_session(outbox);
     drop(handle);
-    // Ends because the outboxes go with the engine; before that it may say how it is doing.
+    // Ends because the outboxes go with the engine; before that it may send reports.
     while let Some(reply) = replies.recv().await {
         assert!(reply.events.is_empty());
     }

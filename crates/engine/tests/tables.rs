@@ -76,7 +76,7 @@ fn run(name: &str) {
         happened.push('\n');
         if !line.is_empty() && !line.starts_with('#') {
             let answers = world.apply(line);
-            for answer in answers.into_iter().chain(world.fabric.take_told()) {
+            for answer in answers.into_iter().chain(world.fabric.take_calls()) {
                 writeln!(happened, "    {answer}").unwrap();
             }
             world.scheduler.audit().unwrap();

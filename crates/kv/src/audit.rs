@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_a_page_nobody_admits_to_hold() {
+    fn finds_a_page_without_a_holder() {
         let mut pool = PagePool::new(2);
         let page = pool.take().unwrap();
         assert_eq!(recount(&pool, None, []), Err(Discrepancy::Holders { page, recorded: 1, counted: 0 }));

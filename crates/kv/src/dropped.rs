@@ -15,7 +15,7 @@ pub(crate) struct Dropped(Arc<Mutex<Left>>);
 pub(crate) struct Left {
     /// In the order in which they were dropped.
     pub(crate) tables: Vec<DroppedTable>,
-    /// Nobody wants what is on its way into their pages any more.
+    /// What is on its way into their pages is not wanted any more.
     pub(crate) reservations: VecDeque<ReservationId>,
     /// Held by [`Quota`]s.
     pub(crate) reserved_pages: usize,
@@ -39,7 +39,7 @@ impl Dropped {
     }
 }
 
-/// So many pages count as reserved while it lives.
+/// This many pages count as reserved while it lives.
 #[derive(Debug)]
 pub(crate) struct Quota {
     pages: usize,

@@ -19,7 +19,7 @@ use crate::table::{Origin, PageTable, StepNumber};
 pub struct PageLedger {
     pool: PagePool,
     cache: Option<PrefixCache>,
-    /// Those whose pages somebody may write.
+    /// Those whose pages the fabric may write.
     reservations: BTreeMap<ReservationId, Reserved>,
     evicted_total: u64,
     /// All steps up to this one have ended.
@@ -73,7 +73,7 @@ impl PageLedger {
         self.dropped.left().reserved_pages
     }
 
-    /// Those that may still be written, whether or not anybody waits for them.
+    /// Those that may still be written, whether or not they are waited for.
     pub fn reservations(&self) -> usize {
         self.reservations.len()
     }
@@ -100,12 +100,12 @@ impl PageLedger {
         table
     }
 
-    /// The pages of the longest cached prefix of `tokens`, shared with nobody: for those who only want to know.
+    /// The pages of the longest cached prefix of `tokens`, without sharing them: for callers that only need the length.
     pub fn cached_prefix(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> Vec<PageId> {
         self.cache.as_ref().map_or_else(Vec::new, |cache| cache.path(tokens, adapter).collect())
     }
 
-    /// Shares the first pages of another sequence. They must be whole: nobody writes to a page that two hold.
+    /// Shares the first pages of another sequence. They must be whole: a page with two holders is never written.
     pub fn share_prefix(&mut self, donor: &PageTable, pages: usize) -> PageTable {
         let mut table = self.empty_table(donor.origin);
         table.pages.extend(donor.pages.iter().take(pages));
@@ -170,13 +170,13 @@ impl PageLedger {
         self.reservations.get(&reservation.id()).map_or(&[], Reserved::own_pages)
     }
 
-    /// A reservation that was dropped, each once: whoever writes its pages must be stopped, and then
+    /// A reservation that was dropped, each once: the writer of its pages must be stopped, and then
     /// [`revoked`](Self::revoked) be called.
     pub fn next_dropped(&mut self) -> Option<ReservationId> {
         self.dropped.left().reservations.pop_front()
     }
 
-    /// Nobody writes the reservation's pages from now on; so much of its prompt was verified.
+    /// The reservation's pages are not written from now on; `verified_tokens` of its prompt were verified.
     pub fn revoked(&mut self, id: ReservationId, verified_tokens: usize) -> Option<ReceivedPages> {
         Some(self.reservations.remove(&id)?.received(verified_tokens))
     }

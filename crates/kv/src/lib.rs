@@ -1,4 +1,4 @@
-//! Who holds which KV page. The scheduler asks for pages, shares and gives them back; page ids leave for the step plan.
+//! Who holds which KV page. The scheduler allocates, shares and frees pages; page ids leave for the step plan.
 //! Ids only: the bytes behind a page are the backend's, and nothing here does I/O or reads a clock.
 //!
 //! Every page is held by any number of [`PageTable`]s (one per sequence) and by at most one node of the prefix cache:
@@ -13,7 +13,7 @@
 //! A table is a guard: dropped, it gives its pages back. Those that a step in flight touches stay held until it has ended.
 //!
 //! While another engine's KV is on its way into pages, the ledger holds them itself, and a [`PageReservation`] stands for
-//! them: dropped, they come back when nobody writes them any more.
+//! them: dropped, they come back when they are written no more.
 
 mod audit;
 mod dropped;

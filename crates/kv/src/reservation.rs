@@ -1,7 +1,7 @@
 //! Pages set aside for KV that another engine computes.
 //!
 //! ```text
-//!   PageReservation ──drop──▶ to be revoked ──nobody writes any more──▶ ReceivedPages ──▶ a sequence's, or free
+//!   PageReservation ──drop──▶ to be revoked ──its writer has stopped──▶ ReceivedPages ──▶ a sequence's, or free
 //! ```
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::dropped::{Dropped, Quota};
 use crate::ledger::OutOfPages;
 use crate::table::PageTable;
 
-/// While it lives, the fabric may write its own pages. They stay with the ledger, which asks for the reservation to be
+/// While it lives, the fabric may write its own pages. They stay with the ledger, which requests the reservation to be
 /// revoked once this is dropped ([`PageLedger::next_dropped`](crate::PageLedger::next_dropped)), and hands them out when
-/// nobody writes them any more ([`PageLedger::revoked`](crate::PageLedger::revoked)).
+/// they are written no more ([`PageLedger::revoked`](crate::PageLedger::revoked)).
 ///
 /// ```text
 ///   position   0 ............... matched .......................... end
@@ -68,11 +68,11 @@ impl CannotReserve {
     }
 }
 
-/// What the ledger keeps of a reservation while somebody may write its pages.
+/// What the ledger keeps of a reservation while the fabric may write its pages.
 pub(crate) struct Reserved {
     pub(crate) prompt: Arc<[TokenId]>,
     pub(crate) table: PageTable,
-    /// So many pages of the table, the first, are shared with the cache.
+    /// This many pages at the table's start are shared with the cache.
     shared: usize,
     quota: Quota,
 }
@@ -98,7 +98,7 @@ impl Reserved {
     }
 }
 
-/// Pages that were reserved, and that nobody writes any more. They count as reserved until a sequence runs with them.
+/// Pages that were reserved, and that are written no more. They count as reserved until a sequence runs with them.
 /// Dropped, they are free, but for what the cache was given of them.
 #[derive(Debug)]
 pub struct ReceivedPages {

@@ -11,7 +11,7 @@ pub struct StepNumber(pub u64);
 /// What the KV of a sequence is a function of, besides its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// So many tokens of the sequence are its prompt.
+    /// This many tokens of the sequence are its prompt.
     pub prompt_tokens: usize,
     pub adapter: Option<AdapterId>,
 }
@@ -40,7 +40,7 @@ impl PageTable {
         &self.pages
     }
 
-    /// A step touches the pages: until it has ended they are nobody else's, whatever becomes of the sequence.
+    /// A step touches the pages: until it has ended they go to no other, whatever becomes of the sequence.
     pub fn touched_by(&mut self, step: StepNumber) {
         self.last_step = step;
     }

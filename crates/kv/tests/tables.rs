@@ -26,7 +26,7 @@ struct World {
     ledger: PageLedger,
     running: BTreeMap<String, (Vec<TokenId>, PageTable)>,
     reserved: BTreeMap<String, PageReservation>,
-    /// Guards that were dropped, whose pages somebody may still write.
+    /// Guards that were dropped, whose pages may still be written.
     dropped: BTreeMap<String, ReservationId>,
     next_reservation: u64,
 }

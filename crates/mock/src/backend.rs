@@ -1,4 +1,4 @@
-//! A backend that computes nothing: it takes its time, keeps KV that can be told apart, and says tokens that follow from
+//! A backend that computes nothing: it takes its time, keeps KV that shows what it was computed from, and samples tokens that follow from
 //! those before them, so that every mock continues a stream as any other would have. Steps run on a thread of their own.
 
 use std::sync::Arc;
@@ -42,10 +42,10 @@ impl MockBackend {
         let kv = Arc::new(MockKv::new(&config.shape, size.kv_pages, size.tp)?);
         let layers_done = LayerCounter::default();
         // What the tokens of an answer depend on, besides the request.
-        let says = mix(vocabulary.digest(), config.shape.output_tokens.map_or(0, u64::from));
+        let digest = mix(vocabulary.digest(), config.shape.output_tokens.map_or(0, u64::from));
         let spec = BackendSpec {
             device: "mock".to_owned(),
-            numerics: Numerics { id: format!("mock-{says:016x}"), guarantee: Guarantee::ByToken },
+            numerics: Numerics { id: format!("mock-{digest:016x}"), guarantee: Guarantee::ByToken },
             vocab_size: vocabulary.size() as usize,
             max_context_tokens: (config.shape.context_tokens as usize).min(size.kv_pages * PAGE_TOKENS),
             pages_total: size.kv_pages,
@@ -86,7 +86,7 @@ impl Backend for MockBackend {
     }
 
     fn submit(&mut self, plan: &StepPlan) -> Result<Ticket, BackendError> {
-        // When the thread has ended collecting says why.
+        // When the thread has ended collecting returns why.
         let _ = self.plans.send(plan.clone());
         self.submitted += 1;
         Ok(Ticket::new(self.submitted))

@@ -1,5 +1,5 @@
 //! The thread on which a mock's steps run, one after the other: plans arrive when they are submitted, outputs leave when
-//! their time is over. Whoever submits goes on meanwhile.
+//! their time is over. The submitter goes on meanwhile.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -141,7 +141,7 @@ impl Device {
             self.active.clear();
             self.active.extend(plan.segments.iter().map(|segment| segment.slot));
         }
-        // Also when nobody listens, as on a real device: a step that takes long is no hang.
+        // Also without a hand-off, as on a real device: a step that takes long is no hang.
         let layers = if computes { self.config.shape.layers } else { 0 };
         for layer in 0..layers {
             span.wait_for_part(layer, layers, || self.layers_done.other_progress());
@@ -162,7 +162,7 @@ impl Device {
                 slot.append(InputToken::LastSampled, self.pages.up_to(segment.slot, end + nth)?, &self.kv)?;
             }
             if self.faults.crashes() {
-                return Err(BackendError::Device("the mock engine crashes, as it was told to".to_owned()));
+                return Err(BackendError::Device("the mock engine crashes, as configured".to_owned()));
             }
             let mask = match &segment.output.mask {
                 Some(cell) => {

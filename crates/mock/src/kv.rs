@@ -1,4 +1,4 @@
-//! KV that can be told apart: what a mock stores for a position is a hash of all tokens up to it, in real pages, so that a
+//! KV that shows what it was computed from: what a mock stores for a position is a hash of all tokens up to it, in real pages, so that a
 //! hand-off moves and verifies bytes, and pages that were mixed up are noticed by the first step that reads them.
 #![allow(unsafe_code, reason = "pages are shared memory; each block states why it is sound")]
 
@@ -45,7 +45,7 @@ impl MockKv {
     }
 
     pub(crate) fn holds(&self, at: (PageId, usize), history: History) -> bool {
-        // SAFETY: inside the block of a page that nobody writes while a sequence reads it.
+        // SAFETY: inside the block of a page that is not written while a sequence reads it.
         self.marks(at, history).all(|(place, mark)| unsafe { place.read_unaligned() } == mark)
     }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_as_large_as_asked() {
+    fn pages_are_as_large_as_configured() {
         for (layers, bytes, expected) in [(4, 64, 64), (4, 1, 64), (32, 131_072, 131_072), (3, 100, 120)] {
             let shape = MockShape { layers, kv_bytes_per_token: bytes, ..MockShape::default() };
             assert_eq!(

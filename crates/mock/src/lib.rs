@@ -11,7 +11,7 @@
 //! }
 //! ```
 //!
-//! But nobody reads it from the host:
+//! But the host never reads it:
 //!
 //! ```compile_fail
 //! fn read(backend: &baton_mock::MockBackend) -> std::io::Result<*mut u8> {

@@ -23,7 +23,7 @@ pub(crate) struct MockSlot {
     pooled: ([f64; HIDDEN], u32),
     /// Tokens to sample before it fails.
     doomed_after: Option<usize>,
-    /// Set when it cannot go on. What was planned before anybody knew fails for the same reason.
+    /// Set when it cannot go on. What was planned before that was known fails for the same reason.
     failure: Option<ServeError>,
 }
 
@@ -120,7 +120,7 @@ impl MockSlot {
         let due =
             |after: usize| if samples { self.outputs.len() >= after } else { self.computed >= self.prompt_tokens() };
         if self.doomed_after.is_some_and(due) {
-            self.failure = Some(ServeError::engine("the mock engine fails this request, as it was told to"));
+            self.failure = Some(ServeError::engine("the mock engine fails this request, as configured"));
         }
     }
 
@@ -143,12 +143,12 @@ impl MockSlot {
     ) -> Result<TokenId, CannotSample> {
         let SamplerSpec { params, choice, min_tokens, stop_tokens, .. } = &*self.sampler;
         let allows = |token: TokenId| mask.is_none_or(|mask| mask.allows(token));
-        let said_all = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);
+        let is_done = output_tokens.is_some_and(|most| self.outputs.len() >= most.max(*min_tokens) as usize);
         let stop = stop_tokens.iter().copied().find(|stop| allows(*stop));
         let draw = if params.temperature == 0.0 { 0 } else { mix(params.seed, choice.0.into()) };
         let word =
             || vocabulary.next_allowed(self.history, draw, |token| allows(token) && !stop_tokens.contains(&token));
-        let token = if said_all { stop.or_else(word) } else { word().or(stop) };
+        let token = if is_done { stop.or_else(word) } else { word().or(stop) };
         let token = token.ok_or(CannotSample::NothingAllowed)?;
         self.outputs.push(token);
         Ok(token)

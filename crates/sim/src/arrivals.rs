@@ -86,7 +86,7 @@ impl World {
             patience: leaves.then(|| self.random.millis(0, 120)),
             longest_stall: self.scenario.hangs.and_then(HangScenario::longest_stall),
         };
-        self.executor.spawner().spawn(Owner::Nobody, client.run(Arc::clone(dispatcher), request, stream));
+        self.executor.spawner().spawn(Owner::Clients, client.run(Arc::clone(dispatcher), request, stream));
     }
 
     pub(crate) fn start_script(&mut self) {
@@ -109,6 +109,6 @@ impl World {
             patience: Duration::from_millis(patience_ms),
             random: self.random.fork(),
         };
-        self.executor.spawner().spawn(Owner::Nobody, script.run(request));
+        self.executor.spawner().spawn(Owner::Clients, script.run(request));
     }
 }

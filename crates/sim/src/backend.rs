@@ -106,7 +106,7 @@ impl Hardware {
         state.queue.back().map_or((0, 0), |step| (step.plan.segments.len(), step.plan.tokens.len()))
     }
 
-    /// What the heartbeat says of it.
+    /// What the heartbeat reports of it.
     pub(crate) fn progress(&self) -> u64 {
         lock(&self.0).layers_done.progress()
     }
@@ -168,7 +168,7 @@ impl Backend for SimBackend {
 }
 
 impl State {
-    /// Steps are computed one after the other, so what a plan says of slots counts when its turn comes.
+    /// Steps are computed one after the other, so a plan's changes of slots count when its turn comes.
     fn begin(&mut self) {
         let Some(Step { plan, .. }) = self.queue.front() else { return };
         for (slot, sampler) in &plan.admitted {
@@ -199,13 +199,15 @@ impl State {
         let input = plan.tokens[segment.tokens.clone()].iter();
         let known = slot.tokens.get(segment.first_position..end).unwrap_or_default();
         let newest = (end == slot.tokens.len() && end > slot.sampler.prompt.len()).then(|| known.last()).flatten();
-        let said: Option<Vec<TokenId>> = input
+        let given: Option<Vec<TokenId>> = input
             .map(|input| match input {
                 InputToken::Known(token) => Some(*token),
                 InputToken::LastSampled => newest.copied(),
             })
             .collect();
-        self.check_contract(said.is_some_and(|said| said == known), || format!("wrong input for {:?}", segment.slot));
+        self.check_contract(given.is_some_and(|given| given == known), || {
+            format!("wrong input for {:?}", segment.slot)
+        });
         let whole = segment.output.samples == 0 || end == slot.tokens.len();
         self.check_contract(whole, || format!("{:?} samples from a part of its sequence", segment.slot));
     }

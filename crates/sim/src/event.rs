@@ -68,7 +68,7 @@ pub(crate) enum InjectedFault {
         engine: usize,
         pause: Duration,
     },
-    /// Stopped for good: somebody has to notice, and at last it is killed.
+    /// Stopped for good: a router has to notice, and at last it is killed.
     FreezeEngine {
         engine: usize,
     },

@@ -40,7 +40,7 @@ pub enum Checker {
     Fence,
     /// A block that counts holds the KV of its prompt, and so does whatever a step reads.
     Kv,
-    /// Nobody writes a page while it is offered under a fence that is up, and no step while a receiver waits for KV in it.
+    /// A page is not written while it is offered under a fence that is up, nor by a step while a receiver waits for KV in it.
     Reuse,
     /// Every request ends in time.
     Deadline,

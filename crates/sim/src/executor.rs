@@ -22,7 +22,8 @@ pub(crate) struct TaskId(u64);
 /// A task ends when its owner dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    Nobody,
+    /// They never die.
+    Clients,
     /// One life of one router.
     Router(u64),
 }

@@ -85,7 +85,7 @@ impl World {
         self.clock.after(DEADLINE, Event::Deadline);
     }
 
-    /// Whoever waited for a frozen engine has found another way by now.
+    /// Requests that waited for a frozen engine have found another way by now.
     pub(crate) fn restart_frozen(&mut self) {
         for engine in 0..self.processes.len() {
             if self.processes[engine].as_ref().is_some_and(Process::is_frozen) {

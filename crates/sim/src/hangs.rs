@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::world::{Phase, World};
 
 impl World {
-    /// One engine at a time: whoever stands still because of two has no engine to go to.
+    /// One engine at a time: a request that stands still because of two has no engine to go to.
     pub(crate) fn plan_hangs(&mut self, hangs: HangScenario) {
         let mut at = self.random.millis(500, 4000);
         while at < self.scenario.faults_end_at {

@@ -49,7 +49,7 @@ impl World {
 
     pub(crate) fn kill_engine(&mut self, engine: usize, why: &'static str) {
         let Some(mut process) = self.processes[engine].take() else { return };
-        // Connections close first, so that the replies of `release_all` reach nobody.
+        // Connections close first, so that the replies of `release_all` reach no router.
         self.close_connections(process.id);
         self.fabric.leave(process.id);
         process.release_all();

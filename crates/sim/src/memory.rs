@@ -85,7 +85,7 @@ impl Memory {
         (first..end).map(at).collect()
     }
 
-    /// Computes positions `[first, tokens.len())` of a sequence in one layer, on top of the KV before them; `seen` is told
+    /// Computes positions `[first, tokens.len())` of a sequence in one layer, on top of the KV before them; `seen` gets
     /// what the layer makes of each. KV of positions from `apart` on does not look like that of prompts.
     pub(crate) fn compute(
         &self,

@@ -22,7 +22,7 @@ use crate::totals::Past;
 
 /// A run of a few hundred milliseconds has some ten thousand.
 const MAX_EVENTS: usize = 2_000_000;
-/// Once nothing goes wrong any more, nobody waits longer: a few times what a router's patience lasts.
+/// Once nothing goes wrong any more, no request waits longer: a few times what a router's patience lasts.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(15);
 
 pub(crate) struct World {
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Nothing is due any more and nobody waits: nothing may be held either.
+    /// Nothing is due any more and no request waits: nothing may be held either.
     fn check_at_rest(&self) {
         let mut left: Vec<_> = self.processes.iter().flatten().filter_map(Process::leftovers).collect();
         left.extend(self.peers.iter().flatten().flat_map(Peer::leftovers));

@@ -5,7 +5,7 @@ mod env;
 
 use baton_sim::{Mutation, Run};
 
-/// `BATON_SIM_SEED=7`: that one. `BATON_SIM_LOG=10000`: with so many lines of its log, should it fail.
+/// `BATON_SIM_SEED=7`: that one. `BATON_SIM_LOG=10000`: with that many lines of its log, should it fail.
 #[test]
 fn one_seed() {
     let mut run = Run::of(env::number("BATON_SIM_SEED").unwrap_or(0));

@@ -43,13 +43,13 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
         ("clients served", clients.served, 15 * seeds),
         ("clients that left", clients.left, seeds / 2),
         ("clients cut off", clients.cut_off, seeds / 4),
-        ("clients told to come back", clients.busy, seeds / 8),
+        ("requests refused as busy", clients.busy, seeds / 8),
         ("faults", *faults, seeds),
         ("requests resumed after an engine was lost", resumed.engine_lost, seeds / 4),
         ("requests resumed after a failure", resumed.failed, seeds / 4),
         ("requests resumed elsewhere while an engine drained", resumed.draining, seeds / 20),
         ("hand-offs received", engines.handoffs_received, 4 * seeds),
-        ("hand-offs that nobody waited for any longer", engines.landing_timeouts, seeds / 8),
+        ("hand-offs given up as late", engines.landing_timeouts, seeds / 8),
         ("leases that ran out", engines.leases_expired, seeds / 20),
         ("preemptions", engines.preemptions, seeds / 20),
         ("pages evicted", engines.evicted_pages, 4 * seeds),
@@ -71,6 +71,6 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
     for (what, happened, expected) in at_least {
         assert!(happened >= expected, "{what}: {happened} in {seeds} seeds");
     }
-    // Where the only engine that generates has stopped for good, nobody is served.
+    // Where the only engine that generates has stopped for good, no request is served.
     assert!(clients.failed * 30 < clients.served, "too many failures: {clients:?}");
 }

@@ -58,7 +58,7 @@ impl Adjustments {
         adjustments
     }
 
-    /// `logits` has an entry for every token of the vocabulary; `outputs` tokens exist already. Says whether it may have
+    /// `logits` has an entry for every token of the vocabulary; `outputs` tokens exist already. Returns whether it may have
     /// changed any.
     pub(super) fn apply(&self, logits: &mut [f32], outputs: u64) -> bool {
         for (token, bias) in &self.bias {

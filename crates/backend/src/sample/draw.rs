@@ -48,7 +48,7 @@ pub(super) fn draw(
     kept.token(rank)
 }
 
-/// The tokens that pass the filters, best first, with the sums of their weights as far as anybody asked.
+/// The tokens that pass the filters, best first, with the sums of their weights as far as they were needed.
 struct Kept<'a> {
     ranking: Ranking<'a>,
     /// `cumulative[i]`: the weight of ranks 0 … i.
@@ -198,7 +198,7 @@ mod tests {
         chosen.unwrap_or(&nucleus[nucleus.len() - 1]).0 as u32
     }
 
-    /// Chi-square over 100,000 seeded draws from 150 tokens: fails if the distribution is not the one asked for.
+    /// Chi-square over 100,000 seeded draws from 150 tokens: fails if the distribution is another.
     #[test]
     fn draws_follow_the_distribution() {
         const DRAWS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Choosing a token. Logits arrive from the output head; a token leaves, with log-probabilities if asked for.
+//! Choosing a token. Logits arrive from the output head; a token leaves, with log-probabilities if requested.
 //!
 //! The choice is a pure function of logits, [`SamplerSpec`](crate::SamplerSpec) and the tokens so far: nothing here knows
 //! what else is in the batch. All sums have one order, and no function of the system's mathematics library takes part in

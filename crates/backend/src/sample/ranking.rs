@@ -1,4 +1,4 @@
-//! Tokens by descending logit, ties by ascending id; sorted only as far as somebody looks.
+//! Tokens by descending logit, ties by ascending id; sorted only as far as they are read.
 
 use baton_core::TokenId;
 
@@ -26,7 +26,7 @@ pub(super) struct Ranked {
 }
 
 impl<'a> Ranking<'a> {
-    /// `floor` is a guess at how far down anybody will look: what lies below is collected when they do.
+    /// `floor` is a guess at how far down tokens will be read: what lies below is collected when they are.
     pub(super) fn new(logits: &'a [f32], floor: f32, keys: &'a mut Vec<u64>) -> Self {
         keys.clear();
         collect_likely(keys, logits, floor);

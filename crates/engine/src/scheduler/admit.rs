@@ -8,7 +8,7 @@ use crate::handoff::Computed;
 use crate::sequence::{Run, Sequence, SequenceId, Stage};
 
 /// Pages for all tokens of a sequence, `[0, computed)` of which are there already.
-struct Room {
+struct Allocation {
     pages: PageTable,
     computed: usize,
     /// Prompt tokens that came from the prefix cache.
@@ -24,7 +24,7 @@ impl Scheduler {
     }
 
     /// Gives pages for all its tokens to the sequence that has waited longest. `None` when there is none or it has to go
-    /// on waiting; nobody overtakes it, so it gets its turn.
+    /// on waiting; no other overtakes it, so it gets its turn.
     pub(super) fn admit_next(&mut self) -> Option<SequenceId> {
         let id = *self.waiting.first()?;
         let sequence = self.sequences.get(&id)?;
@@ -39,12 +39,12 @@ impl Scheduler {
             return None;
         }
 
-        let Room { pages, computed, cached_tokens } = self.find_room(id)?;
+        let Allocation { pages, computed, cached_tokens } = self.allocate(id)?;
         let sequence = self.sequences.get_mut(&id)?;
         let slot = match sequence.stage {
             Stage::Preempted { slot } => Some(slot),
             _ => self.requests.get(&sequence.request).and_then(|request| {
-                let outputs = &sequence.tokens[request.asked.prompt.len()..];
+                let outputs = &sequence.tokens[request.input.prompt.len()..];
                 self.slots.take(request.sampler(sequence.choice, outputs))
             }),
         };
@@ -77,12 +77,12 @@ impl Scheduler {
     }
 
     /// While nothing runs, pages that wait for their turn with a younger sequence must not hold up the oldest.
-    fn find_room(&mut self, id: SequenceId) -> Option<Room> {
+    fn allocate(&mut self, id: SequenceId) -> Option<Allocation> {
         loop {
             let received = self.is_received(id);
-            let room = if received { self.grow_received(id) } else { self.take_room(id) };
-            if room.is_some() || !self.nothing_runs() {
-                return room;
+            let allocation = if received { self.allocate_received(id) } else { self.allocate_new(id) };
+            if allocation.is_some() || !self.nothing_runs() {
+                return allocation;
             }
             // Having lost its own pages it takes them from the cache, or computes them.
             let lost_its_own = received && !self.is_received(id);
@@ -96,7 +96,7 @@ impl Scheduler {
         self.sequences.get(&id).is_some_and(|sequence| matches!(sequence.stage, Stage::Received { .. }))
     }
 
-    fn take_room(&mut self, id: SequenceId) -> Option<Room> {
+    fn allocate_new(&mut self, id: SequenceId) -> Option<Allocation> {
         let tokens = self.sequences.get(&id)?.tokens.len();
         let (mut pages, cached_tokens) = self.prefix_of(id)?;
         let computed = pages.pages().len() * PAGE_TOKENS;
@@ -105,10 +105,10 @@ impl Scheduler {
         if !enough || self.ledger.grow(&mut pages, tokens).is_err() {
             return None;
         }
-        Some(Room { pages, computed, cached_tokens })
+        Some(Allocation { pages, computed, cached_tokens })
     }
 
-    fn grow_received(&mut self, id: SequenceId) -> Option<Room> {
+    fn allocate_received(&mut self, id: SequenceId) -> Option<Allocation> {
         let headroom = self.headroom();
         let Sequence { tokens, stage, .. } = self.sequences.get_mut(&id)?;
         let Stage::Received { pages, .. } = stage else { return None };
@@ -125,7 +125,7 @@ impl Scheduler {
             self.ledger.insert(&tokens[..computed], &pages);
             return None;
         }
-        Some(Room { pages, computed, cached_tokens })
+        Some(Allocation { pages, computed, cached_tokens })
     }
 
     /// Within the next half page of steps half of the running sequences need another page: what is admitted now should not
@@ -139,8 +139,8 @@ impl Scheduler {
     fn prefix_of(&mut self, id: SequenceId) -> Option<(PageTable, usize)> {
         let sequence = self.sequences.get(&id)?;
         let request = self.requests.get(&sequence.request)?;
-        let prompt_tokens = request.asked.prompt.len();
-        let origin = Origin { prompt_tokens, adapter: request.asked.adapter };
+        let prompt_tokens = request.input.prompt.len();
+        let origin = Origin { prompt_tokens, adapter: request.input.adapter };
 
         let cached = if request.needs_whole_prompt(id) {
             self.ledger.empty_table(origin)
@@ -161,10 +161,10 @@ impl Scheduler {
         Some((cached, cached_tokens))
     }
 
-    /// Makes room for the newest token of a decoding sequence: from free and cached pages, else from the youngest
+    /// Allocates a page for the newest token of a decoding sequence where it needs one: from free and cached pages, else from the youngest
     /// sequences. `false` when it was the youngest itself, or when steps are in flight: a sequence gives up its pages only
     /// when no step samples for it, since a sampled token has changed the state of its slot.
-    pub(super) fn make_room(&mut self, id: SequenceId) -> bool {
+    pub(super) fn allocate_or_preempt(&mut self, id: SequenceId) -> bool {
         loop {
             let Some(Sequence { tokens, stage: Stage::Running(run), .. }) = self.sequences.get_mut(&id) else {
                 return false;

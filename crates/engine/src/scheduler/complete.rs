@@ -165,10 +165,10 @@ impl Scheduler {
         sequence.masks.iter_mut().for_each(|masks| masks.sampled(token));
         let finish = request.finish(token, sequence.tokens.len(), self.limits.context_tokens);
         let event = EngineEvent::Token(TokenEvent {
-            request: request.asked.id,
-            attempt: request.asked.attempt,
+            request: request.input.id,
+            attempt: request.input.attempt,
             choice: sequence.choice,
-            index: (sequence.tokens.len() - request.asked.prompt.len() - 1) as u32,
+            index: (sequence.tokens.len() - request.input.prompt.len() - 1) as u32,
             token,
             logprobs,
             finish,

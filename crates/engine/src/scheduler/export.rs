@@ -71,7 +71,7 @@ impl Scheduler {
         let room = self.handoff.begin_export(id, HandedPrompt { tokens: &prompt, adapter }, &target)?;
         let mut export = Export::new(id, range, room);
         let mut active = ActiveRequest {
-            asked: GenerateRequest {
+            input: GenerateRequest {
                 id: request,
                 attempt,
                 prompt: Arc::from(computed),
@@ -150,15 +150,15 @@ impl Scheduler {
 
     fn end_export(&mut self, key: RequestKey, exported: Exported, events: &mut Vec<SessionEvent>) {
         let Exported { verified_tokens: verified, damaged } = exported;
-        let Some(ActiveRequest { asked, export: Some(export), .. }) = self.remove_request(key, !damaged) else {
+        let Some(ActiveRequest { input, export: Some(export), .. }) = self.remove_request(key, !damaged) else {
             return;
         };
         if damaged {
             // It may have been cached before: offered once more it would be summed anew, and pass.
-            self.ledger.forget(&asked.prompt, asked.adapter, verified / PAGE_TOKENS);
+            self.ledger.forget(&input.prompt, input.adapter, verified / PAGE_TOKENS);
         }
         let verified = verified.min(export.range.end() as usize).saturating_sub(export.range.begin() as usize);
-        let sent = SentEvent { request: asked.id, attempt: asked.attempt, verified_tokens: verified as u32 };
+        let sent = SentEvent { request: input.id, attempt: input.attempt, verified_tokens: verified as u32 };
         events.push(SessionEvent { session: key.session, event: EngineEvent::Sent(sent) });
         self.counters.handoffs_sent += 1;
     }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn pages_are_offered_when_they_are_final_and_only_if_they_count() {
         let range = |begin, end| TokenRange::new(begin, end).unwrap();
-        // (asked, the receiver's room, computed chunks) → pages that are final after each chunk
+        // (requested, the receiver's room, computed chunks) → pages that are final after each chunk
         type Case<'a> = (TokenRange, TokenRange, &'a [usize], &'a [(usize, usize)]);
         let cases: [Case<'_>; 9] = [
             (range(0, 100), range(0, 100), &[100], &[(0, 4)]),
@@ -192,12 +192,12 @@ mod tests {
             (range(96, 96), range(96, 96), &[96], &[(3, 3)]),
             (range(99, 99), range(64, 99), &[99], &[(3, 3)]),
         ];
-        for (asked, room, chunks, expected) in cases {
-            let export = Export::new(ExportId(0), asked, room);
+        for (requested, room, chunks, expected) in cases {
+            let export = Export::new(ExportId(0), requested, room);
             let mut from = 0;
             for (&to, &(first, end)) in chunks.iter().zip(expected) {
-                let got = export.final_pages(from, to, asked.end() as usize);
-                assert_eq!(got, first..end, "{asked} into {room}: [{from}, {to})");
+                let got = export.final_pages(from, to, requested.end() as usize);
+                assert_eq!(got, first..end, "{requested} into {room}: [{from}, {to})");
                 from = to;
             }
         }

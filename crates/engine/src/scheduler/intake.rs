@@ -1,4 +1,4 @@
-//! Commands in: what is asked is checked against what this engine can ever do, then queued.
+//! Commands in: requests are checked against what this engine can ever do, then queued.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,21 +52,21 @@ impl Scheduler {
         &mut self,
         now: Duration,
         session: SessionId,
-        mut asked: GenerateRequest,
+        mut request: GenerateRequest,
         from: Option<ReservationId>,
     ) -> Result<(), ServeError> {
-        let owner = RequestKey { session, request: asked.id };
+        let owner = RequestKey { session, request: request.id };
         let reserved = from.and_then(|id| self.claim(owner, id));
-        if asked.prompt.is_empty()
+        if request.prompt.is_empty()
             && let Some(id) = from
         {
             let gone = || ServeError::engine(format!("reservation {id} has expired, or never was"));
-            asked.prompt = reserved.as_ref().map(|reserved| Arc::clone(&reserved.prompt)).ok_or_else(gone)?;
+            request.prompt = reserved.as_ref().map(|reserved| Arc::clone(&reserved.prompt)).ok_or_else(gone)?;
         }
-        let leader = if let Some(conflict) = reserved.as_ref().and_then(|reserved| reserved.conflict(&asked)) {
+        let leader = if let Some(conflict) = reserved.as_ref().and_then(|reserved| reserved.conflict(&request)) {
             Err(conflict)
         } else {
-            self.enqueue(now, session, asked)
+            self.enqueue(now, session, request)
         };
         match (&leader, reserved) {
             (Ok(leader), Some(reserved)) => self.park(now, *leader, reserved),
@@ -82,15 +82,15 @@ impl Scheduler {
         &mut self,
         now: Duration,
         session: SessionId,
-        mut asked: GenerateRequest,
+        mut request: GenerateRequest,
     ) -> Result<SequenceId, ServeError> {
-        self.limits.check(&asked)?;
-        let key = RequestKey { session, request: asked.id };
-        self.make_way(key, asked.attempt)?;
+        self.limits.check(&request)?;
+        let key = RequestKey { session, request: request.id };
+        self.make_way(key, request.attempt)?;
 
-        let mut choices: Vec<_> = asked.unfinished_choices().collect();
+        let mut choices: Vec<_> = request.unfinished_choices().collect();
         let generates = !choices.is_empty();
-        let mut outputs = std::mem::take(&mut asked.outputs);
+        let mut outputs = std::mem::take(&mut request.outputs);
         if !generates {
             choices.push(Choice(0));
             outputs[0].clear();
@@ -99,24 +99,26 @@ impl Scheduler {
         let mut sequences = Vec::with_capacity(choices.len());
         for choice in choices {
             let outputs = &outputs[choice.index()];
-            let id = self.queue(key, choice, [&*asked.prompt, outputs].concat());
+            let id = self.queue(key, choice, [&*request.prompt, outputs].concat());
             if let (true, Some(maker), Some(sequence)) = (generates, &mut self.masks, self.sequences.get_mut(&id)) {
-                sequence.masks = maker.masks_of(&asked, choice, outputs);
+                sequence.masks = maker.masks_of(&request, choice, outputs);
             }
             sequences.push(id);
         }
         let prompt =
             PromptProgress::Computing { leader, leader_unwanted: false, cached_tokens: None, logprobs: Vec::new() };
         let progress = Progress::new(now);
-        self.requests
-            .insert(key, ActiveRequest { asked, generates, sequences, prompt, pooled: None, export: None, progress });
+        self.requests.insert(
+            key,
+            ActiveRequest { input: request, generates, sequences, prompt, pooled: None, export: None, progress },
+        );
         Ok(leader)
     }
 
     /// A newer attempt replaces an older one that has not ended.
     pub(super) fn make_way(&mut self, key: RequestKey, attempt: Attempt) -> Result<(), ServeError> {
         match self.requests.get(&key) {
-            Some(older) if older.asked.attempt < attempt => {
+            Some(older) if older.input.attempt < attempt => {
                 self.remove_request(key, true);
                 self.counters.aborted += 1;
             }
@@ -137,7 +139,7 @@ impl Scheduler {
         id
     }
 
-    /// Ends whatever the session asked for under this id.
+    /// Ends the session's request or reservation with this id.
     pub fn abort(&mut self, session: SessionId, request: RequestId) {
         let key = RequestKey { session, request };
         self.abandon_all(|owner| owner == key);
@@ -161,7 +163,7 @@ impl Scheduler {
         }
     }
 
-    /// Aborts whatever this session asked for.
+    /// Aborts all requests and reservations of a session.
     pub fn close_session(&mut self, session: SessionId) {
         let first = RequestKey { session, request: RequestId(0) };
         let last = RequestKey { session, request: RequestId(u64::MAX) };

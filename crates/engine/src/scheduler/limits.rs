@@ -1,4 +1,4 @@
-//! What this engine can ever do. Whatever asks for more is refused at once, with a message that says what the bound is.
+//! What this engine can ever do. A request for more is refused at once, with a message that names the bound.
 
 use std::time::Duration;
 
@@ -53,27 +53,28 @@ impl StepLimits {
         }
     }
 
-    pub(super) fn check(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
-        self.check_tokens(&asked.prompt)?;
-        self.check_adapter(asked.adapter)?;
-        self.check_pooling(asked)?;
-        let choices = asked.outputs.len();
-        if choices == 0 || choices > self.max_waiting || choices != asked.ended.len() {
+    pub(super) fn check(&self, request: &GenerateRequest) -> Result<(), ServeError> {
+        self.check_tokens(&request.prompt)?;
+        self.check_adapter(request.adapter)?;
+        self.check_pooling(request)?;
+        let choices = request.outputs.len();
+        if choices == 0 || choices > self.max_waiting || choices != request.ended.len() {
             let bound = self.max_waiting;
             return Err(
-                ServeError::caller(format!("{choices} choices asked for, 1 to {bound} are possible")).about("n")
+                ServeError::caller(format!("{choices} choices requested, 1 to {bound} are possible")).about("n")
             );
         }
-        if let Some(token) = asked.outputs.iter().find_map(|outputs| self.unknown(outputs)) {
+        if let Some(token) = request.outputs.iter().find_map(|outputs| self.unknown(outputs)) {
             return Err(self.not_in_vocabulary(token).about("prompt"));
         }
         let bias = |&&(token, _): &&(TokenId, f32)| token.index() >= self.vocab_size;
-        if let Some(&(token, _)) = asked.sampling.logit_bias.iter().find(bias) {
+        if let Some(&(token, _)) = request.sampling.logit_bias.iter().find(bias) {
             return Err(self.not_in_vocabulary(token).about("logit_bias"));
         }
         // Generation stops where the context ends, so only what is there already, and one token more, has to fit.
-        let given = asked.unfinished_choices().map(|choice| asked.outputs[choice.index()].len() + 1).max().unwrap_or(0);
-        self.check_length(asked.prompt.len(), asked.prompt.len() + given)
+        let given =
+            request.unfinished_choices().map(|choice| request.outputs[choice.index()].len() + 1).max().unwrap_or(0);
+        self.check_length(request.prompt.len(), request.prompt.len() + given)
     }
 
     /// A prompt from which nothing is generated.
@@ -97,10 +98,10 @@ impl StepLimits {
         }
     }
 
-    fn check_pooling(&self, asked: &GenerateRequest) -> Result<(), ServeError> {
-        let refused = match asked.pooling {
+    fn check_pooling(&self, request: &GenerateRequest) -> Result<(), ServeError> {
+        let refused = match request.pooling {
             Some(pooling) if !self.poolings.contains(&pooling) => "this engine does not pool hidden states this way",
-            Some(_) if asked.limits.max_tokens > 0 => {
+            Some(_) if request.limits.max_tokens > 0 => {
                 "nothing is generated from a prompt whose hidden states are pooled"
             }
             _ => return Ok(()),

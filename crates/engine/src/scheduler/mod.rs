@@ -91,7 +91,7 @@ struct Row {
     pools: bool,
 }
 
-/// Something to say to the session that asked for it.
+/// An event, and the session it is for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionEvent {
     pub session: SessionId,
@@ -143,7 +143,7 @@ impl Scheduler {
         !self.requests.is_empty()
     }
 
-    /// Nothing to compute, nothing under way and nothing to tell the backend.
+    /// Nothing to compute, nothing under way and nothing to release in the backend.
     pub fn is_idle(&self) -> bool {
         !self.has_requests() && self.in_flight.is_empty() && !self.slots.any_released()
     }
@@ -168,7 +168,7 @@ impl Scheduler {
         Err(EngineError::Stuck { waiting: self.sequences.len() })
     }
 
-    /// Recounts every page. For tests and for whoever suspects a leak.
+    /// Recounts every page. For tests and for finding leaks.
     pub fn audit(&self) -> Result<(), Discrepancy> {
         let tables = self.sequences.values().filter_map(Sequence::pages);
         self.ledger.audit(tables, self.sequences.values().filter_map(Sequence::received))

@@ -57,7 +57,7 @@ impl Scheduler {
     fn plan_decoding(&mut self) {
         let mut at = 0;
         while let Some(&id) = self.running.get(at) {
-            if self.is_in(id, Phase::Decoding) && self.wants_another(id) && self.make_room(id) {
+            if self.is_in(id, Phase::Decoding) && self.wants_another(id) && self.allocate_or_preempt(id) {
                 self.plan_row(id);
             }
             at += 1;
@@ -86,7 +86,7 @@ impl Scheduler {
     }
 
     /// Whether a token may follow those that steps in flight sample. One that turns out to be a stop token makes what was
-    /// planned behind it void. Where a step may sample several nobody knows yet how many that will be.
+    /// planned behind it void. Where a step may sample several their number is not known yet.
     fn wants_another(&self, id: SequenceId) -> bool {
         let Some(Sequence { request, tokens, stage: Stage::Running(run), .. }) = self.sequences.get(&id) else {
             return false;
@@ -107,7 +107,7 @@ impl Scheduler {
             return;
         }
 
-        let prompt_end = request.asked.prompt.len() - 1;
+        let prompt_end = request.input.prompt.len() - 1;
         // A mask is of one token.
         let per_step = if masks.is_some() { 1 } else { self.limits.tokens_per_step };
         let wanted = per_step.min(request.most_tokens(self.limits.context_tokens).saturating_sub(total));
@@ -118,7 +118,7 @@ impl Scheduler {
         let output = SegmentOutput {
             samples,
             mask: masks.as_mut().filter(|_| samples > 0).map(|masks| masks.next_cell()),
-            pooling: request.asked.pooling,
+            pooling: request.input.pooling,
             prompt_logprobs: request.prompt_logprobs_for(id).filter(|_| begin < prompt_end),
         };
         let plan = &mut self.plan;
@@ -130,11 +130,11 @@ impl Scheduler {
             slot: run.slot,
             tokens: first_input..plan.tokens.len(),
             first_position: begin,
-            adapter: request.asked.adapter,
+            adapter: request.input.adapter,
             output,
         });
         let (tokens, phase) = (end - begin, run.phase);
-        let pools = end == total && request.asked.pooling.is_some();
+        let pools = end == total && request.input.pooling.is_some();
         self.rows.push(Row { sequence: id, slot: run.slot, tokens, phase, samples, pools });
         run.scheduled = end;
         run.pages.touched_by(step);
@@ -147,8 +147,8 @@ impl Scheduler {
     }
 }
 
-/// How many of the wanted tokens behind position `end` a step may sample: all but the last need pages, for which nobody is
-/// preempted.
+/// How many of the wanted tokens behind position `end` a step may sample: all but the last need pages, for which no
+/// sequence is preempted.
 fn with_pages(ledger: &mut PageLedger, pages: &mut PageTable, end: usize, wanted: usize) -> usize {
     if wanted <= 1 {
         return 1;

@@ -1,5 +1,5 @@
 //! KV from other engines: room is made for it, it lands, and a request starts from it or it is given back. Either way the
-//! reservation is dropped first; its pages are used when the fabric has reported that nobody writes them any more.
+//! reservation is dropped first; its pages are used when the fabric has reported that it writes them no more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use super::Scheduler;
 use crate::handoff::HandedPrompt;
 use crate::sequence::{RequestKey, Sequence, SequenceId, Stage};
 
-/// Pages that nobody has started with. Lives as long as its session, and no longer than its lease.
+/// Pages with which no request has started. Lives as long as its session, and no longer than its lease.
 pub(super) struct Reserved {
     owner: RequestKey,
     attempt: Attempt,
     pub(super) prompt: Arc<[TokenId]>,
     pub(super) adapter: Option<AdapterId>,
     pages: PageReservation,
-    /// Nothing more will come: the sender said so, and where its time went, or there was nothing to send.
+    /// Nothing more will come: the sender has reported its end and where its time went, or there was nothing to send.
     landed: Option<PromptTimes>,
     pub(super) lease: Option<Lease>,
 }
 
 impl Reserved {
     /// Why this request cannot start from it.
-    pub(super) fn conflict(&self, asked: &GenerateRequest) -> Option<ServeError> {
+    pub(super) fn conflict(&self, request: &GenerateRequest) -> Option<ServeError> {
         let other = match () {
-            () if self.prompt != asked.prompt => "prompt",
-            () if self.adapter != asked.adapter => "adapter",
+            () if self.prompt != request.prompt => "prompt",
+            () if self.adapter != request.adapter => "adapter",
             () => return None,
         };
         Some(ServeError::conflict(format!("the {other} is not the one its reservation was made for")).about(other))
@@ -138,7 +138,7 @@ impl Scheduler {
         self.sequences.iter().find(|(_, sequence)| waits(&sequence.stage)).map(|(&sequence, _)| sequence)
     }
 
-    /// Nothing more is wanted: the sequence goes on with what is verified when nobody writes its pages any more.
+    /// Nothing more is wanted: the sequence goes on with what is verified once its pages are written no more.
     pub(super) fn end_landing(&mut self, now: Duration, id: SequenceId, sender: PromptTimes) {
         let Some(Sequence { request, stage, .. }) = self.sequences.get_mut(&id) else { return };
         let Stage::Landing { pages, since, .. } = stage else { return };
@@ -150,7 +150,7 @@ impl Scheduler {
         self.revoke_dropped();
     }
 
-    /// The fabric is to stop writing what nobody wants any more.
+    /// The fabric is to stop writing what is not wanted any more.
     pub(super) fn revoke_dropped(&mut self) {
         while let Some(id) = self.ledger.next_dropped() {
             if let Some(verified_tokens) = self.handoff.revoke(id) {
@@ -159,7 +159,7 @@ impl Scheduler {
         }
     }
 
-    /// Nobody writes a reservation's pages any more: they go to the sequence that waits for them, else what was verified goes
+    /// A reservation's pages are written no more: they go to the sequence that waits for them, else what was verified goes
     /// to the cache.
     pub fn revoked(&mut self, id: ReservationId, verified_tokens: usize) {
         let Some(pages) = self.ledger.revoked(id, verified_tokens) else { return };

@@ -34,15 +34,15 @@ impl Scheduler {
         }
     }
 
-    /// The shares of all sessions that have one; they add up to the load.
-    pub fn shares(&self) -> BTreeMap<SessionId, SessionLoad> {
-        let mut shares: BTreeMap<_, SessionLoad> = BTreeMap::new();
+    /// The load of each session that has any; they add up to the engine's.
+    pub fn session_loads(&self) -> BTreeMap<SessionId, SessionLoad> {
+        let mut loads: BTreeMap<_, SessionLoad> = BTreeMap::new();
         for sequence in self.sequences.values() {
-            let share = shares.entry(sequence.request.session).or_default();
-            share.sequences += u32::from(!matches!(sequence.stage, Stage::Delivering { .. }));
-            share.pending_prefill_tokens += pending_tokens(sequence);
+            let load = loads.entry(sequence.request.session).or_default();
+            load.sequences += u32::from(!matches!(sequence.stage, Stage::Delivering { .. }));
+            load.pending_prefill_tokens += pending_tokens(sequence);
         }
-        shares
+        loads
     }
 
     /// For pages, a slot, or KV that is on its way.

@@ -29,7 +29,7 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// The backend has not been told yet of all that was released.
+    /// Some of what was released is not in a plan yet.
     pub(crate) fn any_released(&self) -> bool {
         !self.released.is_empty()
     }
@@ -50,7 +50,7 @@ impl Slots {
         self.given_pages[slot.0 as usize] = 0;
     }
 
-    /// Tells the backend which pages the sequence has, if there are more than in the last plan.
+    /// Adds the sequence's pages to the plan, if there are more than in the last one.
     pub(crate) fn give_pages(&mut self, slot: SlotId, pages: &[PageId], plan: &mut StepPlan) {
         let given = &mut self.given_pages[slot.0 as usize];
         if pages.len() > *given {
@@ -59,7 +59,7 @@ impl Slots {
         }
     }
 
-    /// Tells the backend what was taken and released since the last plan.
+    /// Adds what was taken and released since the last plan.
     pub(crate) fn announce(&mut self, plan: &mut StepPlan) {
         plan.admitted.append(&mut self.admitted);
         plan.released.extend_from_slice(&self.released);

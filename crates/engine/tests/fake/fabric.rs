@@ -1,4 +1,4 @@
-//! A fabric that does what a script says, and writes down what it was told.
+//! A fabric that does what a script says, and records its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,9 +16,9 @@ pub(crate) struct ScriptedFabric(Arc<Mutex<State>>);
 struct State {
     kv: Kv,
     now: Duration,
-    told: Vec<String>,
+    calls: Vec<String>,
     expected: BTreeMap<ReservationId, Expected>,
-    /// Somebody is in the middle of a block.
+    /// A sender is in the middle of a block.
     writing: BTreeSet<ReservationId>,
     /// When each receiver last confirmed something.
     taken: BTreeMap<ExportId, Duration>,
@@ -34,13 +34,13 @@ struct Expected {
 
 impl ScriptedFabric {
     pub(crate) fn new(kv: Kv) -> Self {
-        let (now, told, taken) = (Duration::ZERO, Vec::new(), BTreeMap::new());
+        let (now, calls, taken) = (Duration::ZERO, Vec::new(), BTreeMap::new());
         let (expected, writing) = (BTreeMap::new(), BTreeSet::new());
-        Self(Arc::new(Mutex::new(State { kv, now, told, expected, writing, taken })))
+        Self(Arc::new(Mutex::new(State { kv, now, calls, expected, writing, taken })))
     }
 
-    pub(crate) fn take_told(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap().told)
+    pub(crate) fn take_calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().calls)
     }
 
     pub(crate) fn set_now(&self, now: Duration) {
@@ -59,7 +59,7 @@ impl ScriptedFabric {
         self.0.lock().unwrap().writing.insert(id);
     }
 
-    /// It is there. So many tokens are verified.
+    /// It is there: this many tokens are verified.
     pub(crate) fn written(&self, id: ReservationId) -> usize {
         let mut state = self.0.lock().unwrap();
         assert!(state.writing.remove(&id));
@@ -73,8 +73,8 @@ impl ScriptedFabric {
         state.taken.insert(id, now);
     }
 
-    fn tell(&self, line: String) {
-        self.0.lock().unwrap().told.push(format!("~ {line}"));
+    fn record(&self, line: String) {
+        self.0.lock().unwrap().calls.push(format!("~ {line}"));
     }
 }
 
@@ -123,18 +123,18 @@ impl HandOff for ScriptedFabric {
             .expected
             .insert(id, Expected { prompt: prompt_tokens, begin, pages: pages_of, verified: begin, last_arrival });
         drop(state);
-        self.tell(format!("expect [{begin}, {}) for reservation {id} in{}", prompt.tokens.len(), list(pages)));
+        self.record(format!("expect [{begin}, {}) for reservation {id} in{}", prompt.tokens.len(), list(pages)));
         Ok(Vec::new())
     }
 
     fn revoke(&mut self, id: ReservationId) -> Option<usize> {
         let mut state = self.0.lock().unwrap();
         if state.writing.contains(&id) {
-            state.told.push(format!("~ revoke reservation {id}: it is being written"));
+            state.calls.push(format!("~ revoke reservation {id}: it is being written"));
             return None;
         }
         let verified = state.end(id);
-        state.told.push(format!("~ revoke reservation {id}: {verified} verified"));
+        state.calls.push(format!("~ revoke reservation {id}: {verified} verified"));
         Some(verified)
     }
 
@@ -146,16 +146,16 @@ impl HandOff for ScriptedFabric {
     fn begin_export(&mut self, id: ExportId, _: HandedPrompt<'_>, target: &[u8]) -> Result<TokenRange, ServeError> {
         let (begin, end) = std::str::from_utf8(target).unwrap().split_once("..").unwrap();
         let room = TokenRange::new(begin.parse().unwrap(), end.parse().unwrap()).unwrap();
-        self.tell(format!("begin export {} into {room}", id.0));
+        self.record(format!("begin export {} into {room}", id.0));
         Ok(room)
     }
 
     fn offer(&mut self, offer: PageOffer) {
-        self.tell(format!("offer {}", show(&offer)));
+        self.record(format!("offer {}", show(&offer)));
     }
 
     fn finish_export(&mut self, id: ExportId, _: PromptTimes) {
-        self.tell(format!("finish export {}", id.0));
+        self.record(format!("finish export {}", id.0));
     }
 
     fn last_taken(&mut self, id: ExportId) -> Duration {
@@ -163,7 +163,7 @@ impl HandOff for ScriptedFabric {
     }
 
     fn close_export(&mut self, id: ExportId) {
-        self.tell(format!("close export {}", id.0));
+        self.record(format!("close export {}", id.0));
     }
 
     fn count(&self, _: &mut EngineCounters) {}

@@ -30,14 +30,14 @@ pub(crate) struct FakeModel {
     steps: u64,
     /// Submitted, not collected.
     plans: VecDeque<StepPlan>,
-    /// Tokens that were sampled, whether or not somebody wanted them.
+    /// Tokens that were sampled, whether or not they were wanted.
     pub(crate) samples: u64,
     layers_done: LayerCounter,
     /// Fails as soon as this many sequences are there.
     pub(crate) fail_at_slots: Option<usize>,
 }
 
-/// KV of each position of each page: the hash of all tokens up to and with it. Shared with whoever hands it over.
+/// KV of each position of each page: the hash of all tokens up to and with it. Shared with the fabric that hands it over.
 pub(crate) type Kv = Arc<Mutex<Vec<[u64; PAGE_TOKENS]>>>;
 
 pub(crate) const LAYERS: u32 = 2;
@@ -194,7 +194,7 @@ impl Backend for FakeModel {
         Ok(Ticket::new(self.steps))
     }
 
-    /// A step is run when somebody waits for it: all that was said before it was, was said while it was in flight.
+    /// A step is run when it is waited for: what the engine did before that, it did while the step was in flight.
     fn collect(&mut self, ticket: Ticket, output: &mut StepOutput) -> Result<(), BackendError> {
         assert_eq!(ticket, Ticket::new(self.steps + 1 - self.plans.len() as u64));
         let plan = self.plans.pop_front().unwrap();

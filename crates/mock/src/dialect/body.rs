@@ -79,7 +79,7 @@ impl ChatMessage {
     }
 }
 
-/// vLLM's: the prefill leg asks for KV to be kept, the decode leg has the fields of the prefill leg's response.
+/// vLLM's: the prefill leg requests KV to be kept, the decode leg has the fields of the prefill leg's response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KvTransferParams {

@@ -91,7 +91,7 @@ impl DialectRequest {
         self.prompts.iter().map(Vec::len).sum()
     }
 
-    /// For every answer, the history that it continues and a value that tells answers to equal prompts apart.
+    /// For every answer, the history that it continues and a value that distinguishes answers to equal prompts.
     pub(super) fn answers(&self) -> impl Iterator<Item = (History, u64)> {
         let draw = |choice: u32| match (self.seed, choice) {
             (None, 0) => 0,

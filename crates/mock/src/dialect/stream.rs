@@ -183,5 +183,5 @@ impl ResponseStream {
 }
 
 pub(super) fn injected_error(engine: &DialectEngine) -> ErrorResponse {
-    ErrorResponse::failed(engine, "the mock engine fails this request, as it was told to".to_owned())
+    ErrorResponse::failed(engine, "the mock engine fails this request, as configured".to_owned())
 }

@@ -26,14 +26,14 @@ async fn cached(mock: &Mock, request: GenerateRequest) -> (Vec<TokenId>, u32) {
 #[tokio::test]
 async fn adapters_share_nothing_and_say_something_else() {
     let mock = mock("adapters=2");
-    let mut said: Vec<Vec<TokenId>> = Vec::new();
+    let mut seen: Vec<Vec<TokenId>> = Vec::new();
     for (id, adapter) in [None, Some(1), Some(2)].into_iter().enumerate() {
         let (first, none) = cached(&mock, with(adapter, 2 * id as u64)).await;
         let (again, prompt) = cached(&mock, with(adapter, 2 * id as u64 + 1)).await;
         assert_eq!((none, prompt), (0, 96), "{adapter:?}");
         assert_eq!(first, again);
-        assert!(!said.contains(&first), "{adapter:?}");
-        said.push(first);
+        assert!(!seen.contains(&first), "{adapter:?}");
+        seen.push(first);
     }
     mock.handle.audit().await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a mock is told to do wrong.
+//! Faults that a mock is configured with.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ async fn some_requests_fail_and_the_others_do_not_notice() {
     let (mock, healthy) = (mock("error-rate=0.3,error-after-tokens=4,seed=3"), mock(""));
     let all = (0..60).map(|id| generate(&mock, request(id, 40, 10)));
     let mut failed = 0;
-    for (id, said) in futures_util::future::join_all(all).await.into_iter().enumerate() {
+    for (id, answer) in futures_util::future::join_all(all).await.into_iter().enumerate() {
         let whole = generate(&healthy, request(id as u64, 40, 10)).await.unwrap();
-        match said {
+        match answer {
             Ok(tokens) => assert_eq!(tokens, whole),
             Err((tokens, error)) => {
                 assert_eq!((error.fault, error.retry), (Fault::Engine, Retry::Elsewhere));

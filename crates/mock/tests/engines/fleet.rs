@@ -1,4 +1,4 @@
-//! Mock engines, requests and what they say.
+//! Mock engines, requests and their answers.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> Generat
     }
 }
 
-/// What the first choice says, or why it does not.
+/// The first choice's tokens, or why it failed.
 pub(crate) async fn read(mut stream: TokenStream) -> Result<Vec<TokenId>, (Vec<TokenId>, ServeError)> {
     let mut tokens = Vec::new();
     while let Some(event) = stream.next().await {

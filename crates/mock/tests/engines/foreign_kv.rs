@@ -58,10 +58,10 @@ fn only_the_kv_of_its_own_tokens_is_read() {
     other[40] = 99;
     // (prompt, its first page, its second page) → whether the KV of `prompt` in pages 3 and 4 will do
     let cases = [(&prompt, 3, 4, None), (&prompt, 3, 5, Some(32)), (&prompt, 4, 3, Some(0)), (&other, 3, 4, Some(40))];
-    for (asked, first, second, wrong_at) in cases {
+    for (length, first, second, wrong_at) in cases {
         let mut backend = backend("");
         let alone = run(&mut backend, &step(0, &prompt, 0, &[3, 4, 5])).samples;
-        let shared = run(&mut backend, &step(1, asked, 64, &[first, second, 6]));
+        let shared = run(&mut backend, &step(1, length, 64, &[first, second, 6]));
         match wrong_at {
             None => assert_eq!(shared.samples[0].token, alone[0].token),
             Some(position) => {

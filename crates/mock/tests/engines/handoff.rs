@@ -8,7 +8,7 @@ use crate::fleet::{generate, hand_over, mock, mock_with, read, request};
 use crate::speed::{TRY_FOR, in_time};
 
 #[tokio::test]
-async fn whoever_continues_a_stream_says_the_same() {
+async fn an_engine_that_continues_a_stream_generates_the_same() {
     let (one, other) = (mock(""), mock("prefill-us-per-token=1,seed=9"));
     let whole = generate(&one, request(1, 100, 40)).await.unwrap();
     assert_eq!(whole.len(), 40);

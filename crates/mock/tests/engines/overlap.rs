@@ -1,4 +1,4 @@
-//! Steps run while the next is planned, and nothing that is said changes with that.
+//! Steps run while the next is planned, and no answer changes with that.
 
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,10 @@ async fn failures_are_the_same_with_two_steps_in_flight() {
     let faults = "error-rate=0.3,error-after-tokens=4,seed=3";
     let (one, two) = (mock(faults), mock(&format!("{faults},steps-in-flight=2")));
     for id in 0..30 {
-        let said = [generate(&one, request(id, 40, 10)).await, generate(&two, request(id, 40, 10)).await];
-        assert_eq!(said[0].as_ref().map_err(|(tokens, _)| tokens), said[1].as_ref().map_err(|(tokens, _)| tokens));
+        let answers = [generate(&one, request(id, 40, 10)).await, generate(&two, request(id, 40, 10)).await];
+        assert_eq!(
+            answers[0].as_ref().map_err(|(tokens, _)| tokens),
+            answers[1].as_ref().map_err(|(tokens, _)| tokens)
+        );
     }
 }

@@ -68,20 +68,20 @@ async fn neither_neighbours_nor_preemption_change_it() {
 async fn a_prompt_that_was_handed_over_is_pooled_all_the_same() {
     let (prefill, decode) = (mock(""), mock(""));
     for (id, kind) in [(1, Pooling::Last), (2, Pooling::Mean)] {
-        let asked = || pooling(kind, id, 100 + id as usize);
-        let reservation = decode.engine.prep_recv(&asked(), 99).await.unwrap();
+        let wanted = || pooling(kind, id, 100 + id as usize);
+        let reservation = decode.engine.prep_recv(&wanted(), 99).await.unwrap();
         let range = TokenRange::new(reservation.matched, 99).unwrap();
-        let sent = prefill.engine.remote_send(&asked(), &reservation, range).await.unwrap();
-        let handed = decode.engine.start_generate(asked(), Some((reservation, Some(sent)))).await.unwrap();
-        assert_eq!(prompt_of(handed).await.pooled.unwrap(), pooled(&mock(""), asked()).await.0, "{kind:?}");
+        let sent = prefill.engine.remote_send(&wanted(), &reservation, range).await.unwrap();
+        let handed = decode.engine.start_generate(wanted(), Some((reservation, Some(sent)))).await.unwrap();
+        assert_eq!(prompt_of(handed).await.pooled.unwrap(), pooled(&mock(""), wanted()).await.0, "{kind:?}");
     }
     decode.handle.audit().await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn nothing_is_generated_from_it() {
-    let asked = GenerateRequest { limits: request(1, 1, 5).limits, ..pooling(Pooling::Last, 1, 10) };
-    let (tokens, error) = generate(&mock(""), asked).await.unwrap_err();
+    let wanted = GenerateRequest { limits: request(1, 1, 5).limits, ..pooling(Pooling::Last, 1, 10) };
+    let (tokens, error) = generate(&mock(""), wanted).await.unwrap_err();
     assert_eq!((tokens.len(), error.fault, error.retry), (0, Fault::Caller, Retry::Never));
     assert_eq!(error.message, "nothing is generated from a prompt whose hidden states are pooled");
 }

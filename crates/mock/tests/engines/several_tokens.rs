@@ -1,4 +1,4 @@
-//! Steps that give a sequence several tokens: nothing that is said changes with that, there are only fewer steps.
+//! Steps that give a sequence several tokens: no answer changes with that, there are only fewer steps.
 
 use baton_core::{FinishReason, GenerateRequest, SamplingParams, TokenId};
 use baton_protocol::Engine;
@@ -63,14 +63,14 @@ async fn a_choice_ends_where_it_should_inside_of_a_step() {
         (500, false, 40, FinishReason::Length),
     ];
     for (max_tokens, stops, tokens, reason) in cases {
-        let asked = || {
+        let wanted = || {
             let mut request = request(1, 60, max_tokens);
             request.limits.stop_tokens.truncate(stops.into());
             request
         };
-        let (said, finished) = finish(&several, asked()).await;
-        assert_eq!((said.len(), finished), (tokens, reason));
-        assert_eq!(said, generate(&one, asked()).await.unwrap());
+        let (generated, finished) = finish(&several, wanted()).await;
+        assert_eq!((generated.len(), finished), (tokens, reason));
+        assert_eq!(generated, generate(&one, wanted()).await.unwrap());
     }
     several.handle.audit().await.unwrap().unwrap();
 }
@@ -79,11 +79,11 @@ async fn a_choice_ends_where_it_should_inside_of_a_step() {
 async fn prompts_are_handed_over_and_streams_resumed() {
     let (prefill, decode) = (mock("tokens-per-step=3"), mock("tokens-per-step=5"));
     for (id, prompt_tokens) in [(1, 33), (2, 700)] {
-        let asked = || request(id, prompt_tokens, 20);
-        let whole = generate(&mock(""), asked()).await.unwrap();
-        assert_eq!(hand_over(&prefill, &decode, asked()).await, whole, "{prompt_tokens} tokens");
+        let wanted = || request(id, prompt_tokens, 20);
+        let whole = generate(&mock(""), wanted()).await.unwrap();
+        assert_eq!(hand_over(&prefill, &decode, wanted()).await, whole, "{prompt_tokens} tokens");
         for accepted in [1, 4, 19] {
-            let rest = GenerateRequest { outputs: vec![whole[..accepted].to_vec()], ..asked() };
+            let rest = GenerateRequest { outputs: vec![whole[..accepted].to_vec()], ..wanted() };
             assert_eq!(generate(&decode, rest).await.unwrap(), whole[accepted..], "after {accepted}");
         }
     }
@@ -97,9 +97,12 @@ async fn failures_come_after_the_same_tokens() {
     let (one, several) = (mock(faults), mock(&format!("{faults},tokens-per-step=3")));
     let mut failed = 0;
     for id in 0..30 {
-        let said = [generate(&one, request(id, 40, 10)).await, generate(&several, request(id, 40, 10)).await];
-        failed += usize::from(said[0].is_err());
-        assert_eq!(said[0].as_ref().map_err(|(tokens, _)| tokens), said[1].as_ref().map_err(|(tokens, _)| tokens));
+        let generated = [generate(&one, request(id, 40, 10)).await, generate(&several, request(id, 40, 10)).await];
+        failed += usize::from(generated[0].is_err());
+        assert_eq!(
+            generated[0].as_ref().map_err(|(tokens, _)| tokens),
+            generated[1].as_ref().map_err(|(tokens, _)| tokens)
+        );
     }
     assert!(failed > 0);
 }

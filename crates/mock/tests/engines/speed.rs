@@ -9,7 +9,7 @@ use crate::fleet::{generate, mock, request};
 
 pub(crate) const TRY_FOR: Duration = Duration::from_secs(120);
 
-/// Late is also who shares a busy machine, so one of many tries has to be in time. Each is told its number, for a prompt
+/// A busy machine makes tries late too, so one of many has to be in time. Each gets its number, for a prompt
 /// that no engine has seen before.
 pub(crate) async fn in_time(slack: Duration, late_by: impl AsyncFn(u64) -> Duration) {
     let began = Instant::now();
@@ -61,8 +61,8 @@ async fn steps_are_shared_by_all_who_decode() {
     in_time(Duration::from_millis(300), async |attempt| {
         let started = Instant::now();
         let all = (0..20).map(|id| generate(&mock, request(attempt * 20 + id, 20, 11)));
-        let said = futures_util::future::join_all(all).await;
-        assert!(said.iter().all(|tokens| tokens.as_ref().unwrap().len() == 11));
+        let answers = futures_util::future::join_all(all).await;
+        assert!(answers.iter().all(|tokens| tokens.as_ref().unwrap().len() == 11));
         started.elapsed().checked_sub(Duration::from_millis(100)).unwrap()
     })
     .await;
@@ -80,11 +80,11 @@ async fn nothing_is_waited_for_when_nothing_takes_time() {
 }
 
 #[tokio::test]
-async fn answers_end_where_they_are_told_to() {
+async fn answers_end_where_configured() {
     let mock = mock("output-tokens=7");
-    let said = generate(&mock, request(1, 10, 100)).await.unwrap();
-    assert_eq!((said.len(), said[7].0), (8, 2), "seven tokens and the stop token");
-    assert_eq!(generate(&mock, request(1, 10, 5)).await.unwrap(), said[..5]);
+    let answers = generate(&mock, request(1, 10, 100)).await.unwrap();
+    assert_eq!((answers.len(), answers[7].0), (8, 2), "seven tokens and the stop token");
+    assert_eq!(generate(&mock, request(1, 10, 5)).await.unwrap(), answers[..5]);
     let mut endless = request(1, 10, 30);
     endless.limits.stop_tokens.clear();
     assert_eq!(generate(&mock, endless).await.unwrap().len(), 30);

@@ -1,4 +1,4 @@
-//! What a person may ask for.
+//! Settings from the environment.
 
 pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|value| match value.parse() {
