@@ -83,7 +83,7 @@ def aiperf(options, load: str, url: str, folder: Path, seed: int):
     command += ["--request-count", requests, "--warmup-request-count", WARMUP, "--num-dataset-entries", requests + WARMUP]
     command += ["--random-seed", seed, "--output-artifact-dir", folder, *arrivals]
     command += ["--ui", "none", "--no-server-metrics", "--no-gpu-telemetry"]
-    # The tokenizer is a directory: no hub is needed, and none is asked. (Where HF_HUB_OFFLINE is set, aiperf takes no directories.)
+    # The tokenizer is a directory: no hub is needed, and none is contacted. (Where HF_HUB_OFFLINE is set, aiperf takes no directories.)
     run(command, {"HF_ENDPOINT": "http://127.0.0.1:9"})
     found = json.loads((folder / "profile_export_aiperf.json").read_text())
     throughput = [found[name]["avg"] for name in ("request_throughput", "output_token_throughput")]

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 BINARY = Path(os.environ.get("BATON_BIN", Path(__file__).parent.parent / "target/release/baton"))
 PATIENCE_S = 60
-# Engines give up by themselves what nobody has taken for 30 s: who has to give it back at once does so before.
+# Engines give up by themselves what was not taken for 30 s: a test of giving back at once waits less.
 AT_ONCE_S = 25
 TRY_FOR_S = 180
 
@@ -172,5 +172,5 @@ def refused(*command: str, secret: str = "of-the-tests") -> tuple[int, str]:
     """(exit code, message) of a command that must not succeed."""
     env = os.environ | {"BATON_SECRET": secret}
     ended = subprocess.run([BINARY, *command], capture_output=True, text=True, timeout=60, env=env)
-    assert ended.stdout == "", "it said that it serves"
+    assert ended.stdout == "", "it announced that it serves"
     return ended.returncode, ended.stderr

@@ -21,10 +21,10 @@ class Hub:
     """Files of 1 KiB and more are 'large': redirected to another host, which must not see the token."""
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str | None = None
-    #: Transfers break off after so many bytes, so many times.
+    #: (bytes, times): transfers break off after this many bytes, this many times.
     break_after: int = 0
     breaks: int = 0
-    #: Answer whole files even when a range is asked for.
+    #: Answer with whole files even when a range is requested.
     no_ranges: bool = False
     #: Served instead of what was promised.
     damage: dict[str, bytes] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Hub:
         self.server.server_close()
 
     def transfers(self) -> list[str | None]:
-        """The ranges that were asked for, of large files."""
-        return [asked for _, path, asked in self.log if path.startswith("/cdn/")]
+        """The ranges that were requested of large files."""
+        return [wanted for _, path, wanted in self.log if path.startswith("/cdn/")]
 
 
 def git_sha1(content: bytes) -> str:
@@ -104,8 +104,8 @@ def handler(hub: Hub):
         def content(self, name: str, file: str, body: bool, headers=None):
             content = hub.damage.get(file, hub.repos[name].files[file])
             begin = 0
-            if (asked := self.headers.get("range")) and not hub.no_ranges:
-                begin = int(asked.removeprefix("bytes=").rstrip("-"))
+            if (wanted := self.headers.get("range")) and not hub.no_ranges:
+                begin = int(wanted.removeprefix("bytes=").rstrip("-"))
             status = 206 if begin else 200
             sent = content[begin:]
             if body and hub.breaks > 0:

@@ -181,7 +181,7 @@ def test_parts_are_measured_beside_their_ceilings(tmp_path):
 
 
 def measured_shares(saved: Path) -> list[float]:
-    """Of their ceilings, by all parts that have one; whatever else is told is checked."""
+    """Of their ceilings, by all parts that have one; whatever else is reported is checked."""
     done = run("bench", "micro", "--rounds", 2, "--json", saved)
     assert done.returncode == 0, done.stderr
     result = json.loads(saved.read_text())

@@ -24,7 +24,7 @@ def story(single):
     return requests, [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
 
 
-def told(baton, requests: list[dict], seed=0) -> list:
+def answers_of(baton, requests: list[dict], seed=0) -> list:
     return [answer["choices"] for answer in workload.run(baton.url, requests, concurrent=True, arrival_seed=seed)]
 
 
@@ -51,7 +51,7 @@ def test_listed_engines_serve_in_turn_at_their_ports(tmp_path, story):
     requests, expected = story
     ports = [free_port(), free_port()]
     with serve(tmp_path, "--endpoint-ports", ",".join(map(str, ports))) as baton:
-        assert told(baton, requests) == expected
+        assert answers_of(baton, requests) == expected
         # One each was the readiness probe.
         half = len(requests) / 2 + 1
         assert by_engine(baton, "baton_finished_total") == {"mixed-0": half, "mixed-1": half}
@@ -64,8 +64,8 @@ def test_of_listed_engines_the_first_computes_prompts_in_disagg_mode(tmp_path, s
     ports = f"{free_port()},{free_port()},0"
     flags = ["--endpoint-hosts", "localhost,127.0.0.2,127.0.0.1", "--endpoint-ports", ports, "--endpoint-num-gpus", "2,1,1"]
     with serve(tmp_path, *flags, "--router-mode", "disagg", NO_CACHE) as baton:
-        assert told(baton, requests) == expected
-        # A sender may hear of its success later than the router of the answer's end, and then nobody asks it any more.
+        assert answers_of(baton, requests) == expected
+        # A sender may hear of its success later than the router of the answer's end, and then it is not polled any more.
         received = by_engine(baton, "baton_handoffs_received_total")
         assert set(received) == {"prefill-0", "decode-0", "decode-1"}
         assert received.pop("prefill-0") == 0 and sum(received.values()) == len(requests)
@@ -81,10 +81,10 @@ def test_two_routers_share_engines_and_neither_is_disturbed(tmp_path, story):
         routers = [stack.enter_context(router(tmp_path, *flags)) for _ in range(2)]
         answers: list = [None, None]
 
-        def ask(index: int):
-            answers[index] = told(routers[index], requests, seed=index)
+        def send(index: int):
+            answers[index] = answers_of(routers[index], requests, seed=index)
 
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(2)]
+        threads = [threading.Thread(target=send, args=(index,)) for index in range(2)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         assert answers == [expected, expected]
@@ -94,7 +94,7 @@ def test_two_routers_share_engines_and_neither_is_disturbed(tmp_path, story):
             eventually(lambda: one.metric("baton_finished_total") == 2 * (len(requests) + 3), "all is reported to all")
         # A router that ends takes nothing with it.
         routers[0].process.kill()
-        assert told(routers[1], requests) == expected
+        assert answers_of(routers[1], requests) == expected
 
 
 def test_an_engine_that_is_lost_is_looked_for_until_it_is_back(tmp_path, story):
@@ -106,24 +106,24 @@ def test_an_engine_that_is_lost_is_looked_for_until_it_is_back(tmp_path, story):
         flags = ["--engine", stays.address, "--engine", lost.address, "--router-mode", "round-robin"]
         baton = stack.enter_context(router(tmp_path, *flags))
         with when_generating(baton, lost.process.kill):
-            assert told(baton, requests) == expected
+            assert answers_of(baton, requests) == expected
         assert baton.metric("baton_resumed_total") > 0, "nothing was in flight on the engine that died"
         goes.close()
         assert by_engine(baton, "baton_engine_up") == {"mixed-0": 1, "mixed-1": 0}
 
         # A router can start without it, too.
         late = stack.enter_context(router(tmp_path, *flags))
-        assert told(late, requests) == expected
+        assert answers_of(late, requests) == expected
 
         stack.enter_context(engine(tmp_path, port=lost.port))
         for each in (baton, late):
             eventually(lambda: by_engine(each, "baton_engine_up") == {"mixed-0": 1, "mixed-1": 1}, "it is found again")
         before = by_engine(baton, "baton_finished_total")["mixed-1"]
-        assert told(baton, requests) == expected
+        assert answers_of(baton, requests) == expected
         assert by_engine(baton, "baton_finished_total")["mixed-1"] == before + len(requests) / 2
 
 
-def test_whoever_does_not_belong_is_refused_with_a_reason(tmp_path):
+def test_an_engine_that_does_not_belong_is_refused_with_a_reason(tmp_path):
     with ExitStack() as stack:
         good = stack.enter_context(engine(tmp_path)).address
         other = stack.enter_context(engine(tmp_path, "--dtype", "f32")).address
@@ -137,9 +137,9 @@ def test_whoever_does_not_belong_is_refused_with_a_reason(tmp_path):
         assert code == 2 and "has numerics" in message and "mock" in message, message
         code, message = refused("router", "no-such-model", "--engine", good)
         assert code == 2 and 'no model "no-such-model"' in message, message
-        nobody = f"127.0.0.1:{free_port()}"
-        code, message = refused("router", "--engine", nobody, "--connect-timeout", "1")
-        assert code == 1 and f"error: engine mixed-0 at {nobody} cannot be reached: " in message, message
+        unused = f"127.0.0.1:{free_port()}"
+        code, message = refused("router", "--engine", unused, "--connect-timeout", "1")
+        assert code == 1 and f"error: engine mixed-0 at {unused} cannot be reached: " in message, message
         flags = ["--endpoint-hosts", "127.0.0.1,engine.invalid", "--endpoint-ports", "0,9001", "--connect-timeout", "1"]
         code, message = refused("serve", *flags, "--router-port", "0")
         assert code == 1 and "error: engine mixed-1 at engine.invalid:9001 cannot be reached: " in message, message
@@ -182,16 +182,16 @@ def test_engines_on_another_host_are_attached_to(tmp_path, story):
             with serve(tmp_path, *lists, *flags) as baton:
                 assert len(baton.engine_pids()) == 1
                 assert f"decode-0  http://{there}:9001  " in baton.log.read_text()
-                assert told(baton, requests) == expected
+                assert answers_of(baton, requests) == expected
                 assert by_engine(baton, "baton_handoffs_received_total")["decode-0"] == len(requests)
 
                 with when_generating(baton, lambda: run("ip", "-n", name, "link", "set", "baton-b", "down")):
-                    assert told(baton, requests) == expected
+                    assert answers_of(baton, requests) == expected
                 assert baton.metric("baton_resumed_total") > 0, "nothing was in flight when the cable was cut"
                 assert by_engine(baton, "baton_engine_up") == {"prefill-0": 1, "decode-0": 0}
                 run("ip", "-n", name, "link", "set", "baton-b", "up")
                 eventually(lambda: by_engine(baton, "baton_engine_up")["decode-0"] == 1, "it is found again")
-                assert told(baton, requests) == expected
+                assert answers_of(baton, requests) == expected
 
 
 def test_two_deployments_do_not_choose_the_same_cores(tmp_path):

@@ -82,7 +82,7 @@ def test_a_file_that_shrinks_while_it_is_served_loses_no_request(file, tmp_path)
         os.truncate(served, 1000)
         waiting = pool.submit(deployment.call, "/v1/completions", body)
         reason = "cannot look up a token in the model's file"
-        eventually(lambda: reason in deployment.log.read_text(), "an engine that says why it stopped")
+        eventually(lambda: reason in deployment.log.read_text(), "an engine that logs why it stopped")
         # At once: an engine that starts meanwhile must not meet half of it.
         (tmp_path / "whole.gguf").write_bytes(whole)
         os.replace(tmp_path / "whole.gguf", served)

@@ -159,7 +159,7 @@ class SharedKv:
 
     def flip_a_bit(self, layer: int, page: int):
         with self.region.open("r+b", buffering=0) as memory:
-            # The exponent of a key: whoever used it would say something else.
+            # The exponent of a key: an engine that used it would answer differently.
             memory.seek((layer * self.pages + page) * self.block + 1)
             memory.write(bytes([self.read(layer, page)[1] ^ 0x40]))
 
@@ -173,8 +173,8 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
             pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
             kv = SharedKv(pids["prefill-0"], pages, layers)
             answers = []
-            asking = threading.Thread(target=lambda: answers.append(completion(pair, prompt=long_prompt)["choices"]))
-            asking.start()
+            client = threading.Thread(target=lambda: answers.append(completion(pair, prompt=long_prompt)["choices"]))
+            client.start()
             eventually(lambda: kv.is_written(0, 2), "the third page was begun")
             with stopped(pids["decode-0"]):
                 eventually(lambda: kv.is_written(layers - 1, last_page), "the prompt was computed")
@@ -183,7 +183,7 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
                 taken = SharedKv(pids["decode-0"], pages, layers)
                 was_read = any(taken.read(layers - 1, page) == block for page in range(pages))
                 kv.flip_a_bit(layers - 1, last_page - 1)
-            asking.join()
+            client.join()
             assert answers == [expected]
             if was_read:
                 continue  # On a busy machine the stop may come late.

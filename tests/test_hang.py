@@ -49,7 +49,7 @@ def stream(address: str, request: dict) -> tuple[str, float]:
 
 
 class Users:
-    """Each asks the same over and over until told to stop; answers and stalls are kept."""
+    """Each sends the same request over and over until stopped; answers and stalls are kept."""
 
     def __init__(self, address: str, requests: list[dict]):
         self.address, self.requests = address, requests
@@ -124,11 +124,11 @@ def test_an_engine_that_hangs_is_replaced_and_no_stream_waits_for_it(fleet, vict
     stall = users.finish(expected)
     assert back_after <= BACK_WITHIN_S + usual, f"{back_after:.1f} s, stalls of {usual:.1f} s before"
     assert LIMIT_S / 2 < stall <= LONGEST_STALL_S + usual, f"{stall:.1f} s, {usual:.1f} s before"
-    assert baton.metric("baton_engine_hangs_total") == hangs + 1, "nobody else was given up"
+    assert baton.metric("baton_engine_hangs_total") == hangs + 1, "no other engine was given up"
     assert "killed" in baton.log.read_text()
 
 
-def test_an_engine_that_somebody_else_runs_is_taken_back(tmp_path):
+def test_an_attached_engine_is_taken_back(tmp_path):
     """It is not killed, and has its requests' old attempts still to do when it goes on."""
     mock = ["--mock=decode-ms=20", NO_CACHE]
     with ExitStack() as stack:
@@ -162,7 +162,7 @@ def test_a_slow_engine_is_not_given_up(tmp_path):
         assert baton.metric("baton_resumed_total") == 0
 
 
-def test_a_router_that_is_suspended_gives_nobody_up(tmp_path):
+def test_a_router_that_is_suspended_gives_no_engine_up(tmp_path):
     mocks = ["--mock", "decode-ms=20", "--prefill", "1", "--decode", "2", NO_CACHE]
     with serve(tmp_path, *mocks) as baton:
         requests = [body(user, tokens=100) for user in range(8)]

@@ -50,7 +50,7 @@ def settled(node) -> dict:
 
 
 def generated(decode, body: dict) -> list:
-    """The choices, told whole or put together from a stream."""
+    """The choices, sent whole or put together from a stream."""
     if not body.get("stream"):
         return [choice["text"] for choice in call(decode, "start_generate", body)["choices"]]
     texts = [""]
@@ -70,11 +70,11 @@ def test_the_script_gives_the_text_of_a_single_engine(pair, baton):
     prefill, decode = pair
     env = os.environ | {"BATON_SECRET": decode.secret}
     script = [sys.executable, SCRIPT, prefill.url, decode.url, STORY]
-    told = subprocess.run(script, env=env, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stderr
+    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
     status, plain = baton.call("/v1/completions", {"prompt": STORY, "max_tokens": 64, "temperature": 0})
     assert status == 200
-    assert told.stdout == plain["choices"][0]["text"] + "\n"
+    assert done.stdout == plain["choices"][0]["text"] + "\n"
     assert decode.metric("baton_handoffs_received_total") >= 1
     assert decode.metric("baton_kv_pages_received_total") >= 1
     lines = [line for line in SCRIPT.read_text().splitlines() if line.strip()]
@@ -159,7 +159,7 @@ ROUTES = [("POST", f"/microserving/{name}") for name in CALLS] + [
 
 
 @pytest.mark.parametrize("method, path", ROUTES)
-def test_nobody_comes_in_without_the_secret(pair, method, path):
+def test_nothing_is_served_without_the_secret(pair, method, path):
     _, decode = pair
     for offered in [None, "Bearer wrong", f"Basic {decode.secret}", f"Bearer {decode.secret}x"]:
         headers = {} if offered is None else {"authorization": offered}
@@ -191,7 +191,7 @@ def test_without_a_secret_on_loopback(tmp_path):
 
 
 def test_a_caller_that_is_killed_after_prep_recv_gives_the_pages_back(pair):
-    """Nobody tells the engine: the lease runs out."""
+    """No call gives it back: the lease runs out."""
     _, decode = pair
     settled(decode)
     before = decode.metric("baton_leases_expired_total")

@@ -32,11 +32,11 @@ class Engine:
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def port(self, what: str) -> int:
-        def said() -> re.Match | None:
+        def match() -> re.Match | None:
             assert self.process.poll() is None, self.log.read_text()
             return re.search(rf"{what} \S+:(\d+)", self.log.read_text())
 
-        return int(eventually(said, f"it says '{what}'")[1])
+        return int(eventually(match, f"it logs '{what}'")[1])
 
     def post(self, path: str, body: dict, **headers) -> httpx.Response:
         return self.http.post(path, json=body, headers=headers)
@@ -309,7 +309,7 @@ def test_vllm_kv_is_good_for_one_request_of_its_prompt(start):
     for field in ["remote_engine_id", "remote_request_id", "remote_block_ids", "remote_host", "remote_port"]:
         partial = decode.post("/v1/completions", body | {"kv_transfer_params": params | {field: None}})
         assert partial.status_code == 400 and field in partial.text
-    wrong = params | {"remote_request_id": "nobody"}
+    wrong = params | {"remote_request_id": "unknown"}
     assert decode.post("/v1/completions", body | {"kv_transfer_params": wrong}).status_code == 500
     assert decode.answer(body | {"kv_transfer_params": params})["usage"]["completion_tokens"] == 3
 
@@ -388,7 +388,7 @@ def test_sglang_legs_meet_and_give_what_one_engine_gives(start, delay_s):
     assert prefill.count("mock_kv_taken_total") == 3
 
 
-def test_sglang_rooms_are_used_once_and_nobody_waits_for_ever(start):
+def test_sglang_rooms_are_used_once_and_no_request_waits_for_ever(start):
     prefill, decode = start("sglang", role="prefill"), start("sglang", role="decode")
     body = {"prompt": ids(7, 40), "max_tokens": 3}
     assert [leg.status_code for leg in both_legs(prefill, decode, body, 5)] == [200, 200]
@@ -451,6 +451,6 @@ def test_a_crash_ends_the_process_in_mid_stream(start):
     with pytest.raises(httpx.RemoteProtocolError):
         for _, event in mock.events({"prompt": "a", "max_tokens": 8}):
             seen.append(event)
-    # What was said last may die with it.
+    # What was sent last may die with it.
     assert 1 <= len(seen) <= 4
     assert mock.process.wait(PATIENCE_S) == 1

@@ -41,7 +41,7 @@ def test_same_bytes_all_in_flight(tmp_path, file, reference, flags):
         if "0" not in flags:
             assert baton.metric("baton_handoffs_received_total") > 0, "nothing was handed over"
         if "52" in flags:
-            assert baton.metric("baton_preemptions_total") > 0, "nobody was preempted"
+            assert baton.metric("baton_preemptions_total") > 0, "no sequence was preempted"
 
 
 def test_same_bytes_when_the_decode_engine_dies(tmp_path, file, reference):
@@ -76,12 +76,12 @@ def test_close_to_float(tmp_path, file, reference):
 def test_the_next_turn(tmp_path, file, products, cached):
     """Its prompt has the answer of the one before in it, whose KV may be used only if a prompt's would be the same."""
     of_model = () if products is None else (file, *products)
-    ask = dict(model="storyteller-11m", max_tokens=80, ignore_eos=True, temperature=0, logprobs=1)
+    body = dict(model="storyteller-11m", max_tokens=80, ignore_eos=True, temperature=0, logprobs=1)
 
     def turns(url: str) -> tuple[dict, list]:
-        (first,) = workload.run(url, [ask | dict(prompt=prompt)], concurrent=False)
-        said = tokens(first["choices"][0]["text"])
-        (second,) = workload.run(url, [ask | dict(prompt=prompt + said + prompt[:9])], concurrent=False)
+        (first,) = workload.run(url, [body | dict(prompt=prompt)], concurrent=False)
+        answer = tokens(first["choices"][0]["text"])
+        (second,) = workload.run(url, [body | dict(prompt=prompt + answer + prompt[:9])], concurrent=False)
         return second["usage"], second["choices"]
 
     with ExitStack() as stack:

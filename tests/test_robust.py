@@ -81,7 +81,7 @@ def test_a_body_takes_a_small_multiple_of_its_size(gateway, body, status):
 
 
 def test_bodies_together_have_a_budget(tmp_path):
-    """However many arrive at once: some are told to come back, small ones are served."""
+    """However many arrive at once: some are refused as busy, small ones are served."""
     body = filled(b'{"":0}', 3 * MIB, *UNKNOWN)
     with serve(tmp_path, *MOCK, "--body-memory", "64M") as baton, ThreadPoolExecutor(32) as pool:
         completion(baton)
@@ -206,7 +206,7 @@ def kv_ports(pid: int, *known: int) -> list[int]:
 
 
 def until_closed(client: socket.socket, seconds: float) -> tuple[float, bytes]:
-    """(seconds that it took, what was said)"""
+    """(seconds that it took, what was received)"""
     client.settimeout(seconds)
     began, heard = time.monotonic(), b""
     try:
@@ -248,13 +248,13 @@ def test_strangers_at_the_kv_port_are_turned_away_and_hand_offs_go_on(tmp_path):
         garbage.sendall(struct.pack("<I", 1 << 30) + os.urandom(4096))
         assert completion(pair, prompt=prompt)["choices"] == expected
         took, heard = until_closed(garbage, 30)
-        assert took < 5 and len(heard) <= 2 * len(challenge) + 64, "it is told nothing"
+        assert took < 5 and len(heard) <= 2 * len(challenge) + 64, "it is sent nothing"
         for client in [*silent, trickling]:
             took, heard = until_closed(client, 30)
             assert took < 15 and heard[:4] == challenge[:4] and len(heard) == len(challenge)
         assert completion(pair, prompt=prompt)["choices"] == expected
         eventually(lambda: pair.metric("baton_handoffs_received_total") == received + 2, "all were handed over")
-        assert len(os.listdir(f"/proc/{pid}/fd")) < 40, "nobody has stayed"
+        assert len(os.listdir(f"/proc/{pid}/fd")) < 40, "no connection has stayed"
 
 
 # --- too little room for KV
@@ -270,7 +270,7 @@ def test_frequent_preemptions_are_a_warning_that_says_what_to_change(tmp_path):
                 break
         else:
             raise AssertionError(f"no warning after {baton.metric('baton_preemptions_total')} preemptions")
-        # It goes on, and is not said again within the minute.
+        # It goes on, and is not logged again within the minute.
         preempted = baton.metric("baton_preemptions_total")
         began = time.monotonic()
         while time.monotonic() - began < 4:

@@ -25,7 +25,7 @@ struct Setup {
 
 /// The contents of a request's events, by choice.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct Generated {
     prompt: Vec<TokenLogprobs>,
     choices: Vec<Vec<(TokenId, Option<TokenLogprobs>)>>,
 }
@@ -42,7 +42,9 @@ async fn a_stream_depends_on_its_request_alone() {
     for request in &requests {
         expected.push(all_at_once(&alone, std::slice::from_ref(request)).await.remove(0));
     }
-    assert!(expected.iter().any(|said| said.choices.len() == 2 && said.choices[0] != said.choices[1]));
+    assert!(
+        expected.iter().any(|generated| generated.choices.len() == 2 && generated.choices[0] != generated.choices[1])
+    );
 
     type Happened = fn(&EngineCounters) -> bool;
     let cases: [(&str, Setup, Happened); 7] = [
@@ -81,8 +83,8 @@ async fn a_resumed_request_goes_on_as_if_it_had_never_stopped() {
         for kept in [1, 7, OUTPUT_TOKENS as usize - 1] {
             let mut resumed = request.clone();
             resumed.attempt = Attempt(1);
-            for (outputs, said) in resumed.outputs.iter_mut().zip(&whole.choices) {
-                outputs.extend(said.iter().take(kept).map(|(token, _)| *token));
+            for (outputs, generated) in resumed.outputs.iter_mut().zip(&whole.choices) {
+                outputs.extend(generated.iter().take(kept).map(|(token, _)| *token));
             }
             let rest = all_at_once(&engine, &[resumed]).await.remove(0);
             for (rest, whole) in rest.choices.iter().zip(&whole.choices) {
@@ -147,23 +149,25 @@ fn requests() -> Vec<GenerateRequest> {
         .collect()
 }
 
-async fn all_at_once(engine: &LocalEngine, requests: &[GenerateRequest]) -> Vec<Said> {
+async fn all_at_once(engine: &LocalEngine, requests: &[GenerateRequest]) -> Vec<Generated> {
     let mut streams = Vec::new();
     for request in requests {
         streams.push(engine.start_generate(request.clone(), None).await.unwrap());
     }
     let mut all = Vec::new();
     for (request, mut stream) in requests.iter().zip(streams) {
-        let mut said = Said { prompt: Vec::new(), choices: vec![Vec::new(); request.outputs.len()] };
+        let mut generated = Generated { prompt: Vec::new(), choices: vec![Vec::new(); request.outputs.len()] };
         while let Some(event) = stream.next().await {
             match event {
-                EngineEvent::Prompt(event) => said.prompt = event.logprobs.unwrap_or_default(),
-                EngineEvent::Token(event) => said.choices[event.choice.index()].push((event.token, event.logprobs)),
+                EngineEvent::Prompt(event) => generated.prompt = event.logprobs.unwrap_or_default(),
+                EngineEvent::Token(event) => {
+                    generated.choices[event.choice.index()].push((event.token, event.logprobs))
+                }
                 EngineEvent::Failed(event) => panic!("{}", event.error),
                 EngineEvent::Reserved(_) | EngineEvent::Sent(_) => panic!("{event:?}"),
             }
         }
-        all.push(said);
+        all.push(generated);
     }
     all
 }

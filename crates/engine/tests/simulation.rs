@@ -11,7 +11,7 @@ use baton_backend::StepPlan;
 use baton_core::{Attempt, Fault, GenerateRequest, Guarantee, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
-use fake::stream::{Heard, Stream};
+use fake::stream::{Stream, Taken};
 use fake::{FakeModel, Random};
 
 const SEEDS: u64 = 300;
@@ -222,12 +222,12 @@ impl World {
         let key = (session, event.request());
         let stream = self.open.get_mut(&key).expect("events only for open requests");
         match stream.take(event, self.context_tokens) {
-            Heard::More => {}
-            Heard::Failed(_) => {
+            Taken::More => {}
+            Taken::Failed(_) => {
                 totals.failed += 1;
                 self.open.remove(&key);
             }
-            Heard::End => {
+            Taken::End => {
                 assert!(step - stream.opened_at_step < 20 * ARRIVAL_STEPS, "starved");
                 self.open.remove(&key);
             }

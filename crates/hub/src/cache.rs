@@ -48,7 +48,7 @@ impl Cache {
 }
 
 impl Package {
-    /// The folder for a package's file. Organisations of the hub have no dot in their names, so this is nobody else's.
+    /// The folder for a package's file. Organisations of the hub have no dot in their names, so this is no one else's.
     pub(crate) fn repo(&self) -> RepoName {
         RepoName(format!("python.package/{}", self.name))
     }
@@ -66,7 +66,7 @@ impl RepoCache {
         self.0.join("snapshots").join(commit)
     }
 
-    pub(crate) fn make_room(&self) -> Result<(), HubError> {
+    pub(crate) fn create_folders(&self) -> Result<(), HubError> {
         let blobs = self.0.join("blobs");
         fs::create_dir_all(&blobs).map_err(HubError::disk(&blobs, 0))
     }

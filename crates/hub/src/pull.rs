@@ -51,7 +51,7 @@ fn from_hub(model: &ModelRef, cache: &Cache, watch: &mut dyn FnMut(PullEvent<'_>
         None => select(&repo.0, &revision.files)?,
     };
     let cache = cache.repo(&repo);
-    cache.make_room()?;
+    cache.create_folders()?;
     let mut all_bytes = 0;
     for name in &files {
         let remote = client.file(&repo, &revision.commit, name)?;

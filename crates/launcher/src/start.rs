@@ -100,7 +100,8 @@ impl EngineSeat {
         }
     }
 
-    /// Makes the error of a failed start. If the process has exited by itself, its status and log explain more than the failure seen here.
+    /// Makes the error of a failed start. If the process has exited by itself, its status and log explain more than the
+    /// failure seen here.
     async fn explain(&self, failure: Failure, mut child: EngineChild) -> LaunchError {
         let name = self.name().to_owned();
         let died_alone = matches!(failure, Failure::Died)

@@ -1,5 +1,6 @@
-//! A backend that computes nothing: it takes its time, keeps KV that shows what it was computed from, and samples tokens that follow from
-//! those before them, so that every mock continues a stream as any other would have. Steps run on a thread of their own.
+//! A backend that computes nothing: it takes its time, keeps KV that shows what it was computed from, and samples tokens that
+//! follow from those before them, so that every mock continues a stream as any other would have. Steps run on a thread of
+//! their own.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};

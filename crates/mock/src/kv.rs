@@ -1,5 +1,6 @@
-//! KV that shows what it was computed from: what a mock stores for a position is a hash of all tokens up to it, in real pages, so that a
-//! hand-off moves and verifies bytes, and pages that were mixed up are noticed by the first step that reads them.
+//! KV that shows what it was computed from: what a mock stores for a position is a hash of all tokens up to it, in real
+//! pages, so that a hand-off moves and verifies bytes, and pages that were mixed up are noticed by the first step that reads
+//! them.
 #![allow(unsafe_code, reason = "pages are shared memory; each block states why it is sound")]
 
 use std::sync::Arc;

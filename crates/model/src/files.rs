@@ -80,7 +80,7 @@ impl ModelFiles {
         }
     }
 
-    /// What the files say about sampling goes first, then what the makers of a known model say elsewhere.
+    /// Sampling defaults of the files go first, then what the makers of a known model recommend elsewhere.
     pub fn generation(&self) -> Result<GenerationConfig, ModelError> {
         let (stated, mut names, unknown) = match &self.format {
             FileFormat::HuggingFace(directory) => {

@@ -1,4 +1,4 @@
-//! How a model is sampled when a request does not say, and which tokens end a text.
+//! How a model is sampled when a request leaves it open, and which tokens end a text.
 
 use baton_core::TokenId;
 use serde_json::Value;
@@ -32,9 +32,9 @@ pub enum SamplingSource {
     Model,
     /// Its makers, elsewhere: see `recommended.rs`.
     Makers,
-    /// Nobody; as llama.cpp does with a GGUF file then.
+    /// None of these; as llama.cpp does with a GGUF file then.
     LlamaCpp,
-    /// Nobody.
+    /// None of these.
     Neutral,
 }
 
@@ -58,7 +58,7 @@ impl Sampling {
         Self { temperature: 0.8, top_p: 0.95, top_k: Some(40), min_p: 0.05, repetition_penalty: 1.0 };
 }
 
-/// What a file says about sampling, of which it may leave out anything.
+/// A file's sampling defaults, each of which it may leave out.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Stated {
     pub(crate) temperature: Option<f64>,

@@ -1,4 +1,4 @@
-//! Sampling that the makers of known models recommend, for files that do not say it: GGUF files are often converted without it,
+//! Sampling that the makers of known models recommend, for files without it: GGUF files are often converted without it,
 //! and some makers write it into their model card only.
 
 use crate::Sampling;

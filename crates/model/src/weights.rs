@@ -57,11 +57,11 @@ impl WeightFiles {
             return Ok(());
         }
         let tensor = self.name_of(part);
-        let (file, asks) = match &self.tensors {
-            Tensors::Safetensors(tensors) => (tensors.file_of(&tensor), "config.json asks"),
-            Tensors::Gguf(file) => (file.file(), "the metadata asks"),
+        let (file, source) = match &self.tensors {
+            Tensors::Safetensors(tensors) => (tensors.file_of(&tensor), "config.json"),
+            Tensors::Gguf(file) => (file.file(), "the metadata"),
         };
-        let problem = format!("{asks} for shape {expected:?}, the file has {found:?}");
+        let problem = format!("{source} gives it the shape {expected:?}, the file has {found:?}");
         Err(ModelError::Tensor { file: file.into(), tensor, problem })
     }
 

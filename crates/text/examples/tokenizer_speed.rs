@@ -1,10 +1,10 @@
-//! Encoding speed of tokenizer.json files beside the reference tokenizer, and whether both say the same:
+//! Encoding speed of tokenizer.json files beside the reference tokenizer, and whether both agree:
 //!
 //!     cargo run --release -p baton-text --example tokenizer_speed -- [--fuzz-mb N] TOKENIZER.json… [TEXT.txt…]
 //!
 //! One core, time on it (Linux: others may use the machine at once). The texts given, or a story of the bundled model's kind; then N megabytes of seeded oddities.
 
-#![allow(clippy::expect_used, reason = "a tool for developers may say why it cannot go on and leave")]
+#![allow(clippy::expect_used, reason = "a tool for developers may panic")]
 
 use std::time::{Duration, Instant};
 

@@ -123,7 +123,7 @@ impl Tokenizer {
         }
     }
 
-    /// At least so many tokens: lets a caller refuse a text that cannot fit without tokenizing it.
+    /// A lower bound of the number of tokens: lets a caller refuse a text that cannot fit without tokenizing it.
     pub fn fewest_tokens(&self, text: &str) -> usize {
         self.longest_token_bytes.map_or(0, |bytes| text.len().div_ceil(bytes))
     }
@@ -137,7 +137,7 @@ impl Tokenizer {
         }
     }
 
-    /// The whole text at once; equal to what a [`Detokenizer`] says piece by piece.
+    /// The whole text at once; equal to what a [`Detokenizer`] returns piece by piece.
     pub fn decode(&self, tokens: &[TokenId], control: ControlTokens) -> String {
         let mut detokenizer = Detokenizer::new(Arc::clone(&self.vocabulary), control, TextStart::Here);
         let mut text = String::new();

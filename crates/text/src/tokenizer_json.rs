@@ -64,7 +64,7 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 struct Pair<'a>(Cow<'a, str>, Cow<'a, str>);
 
 impl TokenizerJson<'_> {
-    /// `None` when the file asks for what only the reference can do.
+    /// `None` when the file needs what only the reference can do.
     pub(crate) fn spec(&self) -> Option<TokenizerSpec> {
         let model = &self.model;
         let plain = |field: &Option<String>| field.as_ref().is_none_or(String::is_empty);
@@ -78,7 +78,7 @@ impl TokenizerJson<'_> {
         let (words, composed) = self.words()?;
         let (before, after) = additions(&self.post_processor)?;
         let (normalized, added): (Vec<_>, Vec<_>) = self.added_tokens.iter().partition(|token| token.normalized);
-        // The reference spells such a token with ▁ first; nobody's vocabulary means that.
+        // The reference spells such a token with ▁ first; no vocabulary means that.
         if matches!(words, WordRule::Pieces(_)) && !normalized.is_empty() {
             return None;
         }

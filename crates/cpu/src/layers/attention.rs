@@ -280,7 +280,7 @@ impl<E: BlockProducts, W: Arithmetic> AttentionItem<'_, E, W> {
         for Query { row, token, at, .. } in self.queries.each() {
             let position = self.queries.first_position + token;
             visible.push(position + 1);
-            // SAFETY: nobody writes them in this phase.
+            // SAFETY: no thread writes them in this phase.
             let query = unsafe { qkv.slice(at..at + head_dim) };
             if query_scales.is_none() && rope.is_whole() {
                 let (half, turn) = (head_dim / 2, rope.at(position));

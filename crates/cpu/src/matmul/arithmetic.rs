@@ -15,7 +15,7 @@ pub(crate) trait Arithmetic: Element {
     const PLAN: &'static str;
     /// What rows that wait for a product are made of.
     type Left: Number;
-    /// Items of a product begin at multiples of so many rows.
+    /// Items of a product begin at multiples of this many rows.
     const TILE_ROWS: usize;
 
     /// Rows × columns, with the padding that products want.
@@ -75,7 +75,7 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     }
 
     /// # Safety
-    /// Nobody writes these rows while the result is read.
+    /// No thread writes these rows while the result is read.
     pub(crate) unsafe fn at_row(&self, row: usize) -> *const E::Left {
         assert!(row <= self.rows);
         // SAFETY: inside the buffer, or one past its end.
@@ -85,7 +85,7 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     /// Columns `column..column + 16`, where `column` is a multiple of 16.
     ///
     /// # Safety
-    /// They exist, and nobody else uses them in this phase.
+    /// They exist, and no other thread uses them in this phase.
     #[inline(always)]
     pub(crate) unsafe fn put<L: Lanes>(&self, row: usize, column: usize, values: L) {
         debug_assert!(row < self.rows && column + LANES <= self.width && column.is_multiple_of(LANES));
@@ -96,7 +96,7 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     /// Columns from any one on, each value times `scale`.
     ///
     /// # Safety
-    /// Nobody else uses them in this phase.
+    /// No other thread uses them in this phase.
     #[inline(always)]
     pub(crate) unsafe fn put_scaled<L: Lanes>(&self, row: usize, column: usize, values: &[f32], scale: f32) {
         assert!(row < self.rows && column + values.len() <= self.width);

@@ -1,4 +1,4 @@
-//! Products of bf16, in the order in which AMX takes its sums: whoever has no tiles does the same with fused multiply-adds.
+//! Products of bf16, in the order in which AMX takes its sums: machines without tiles do the same with fused multiply-adds.
 //!
 //! ```text
 //!   k        0  1  2  3 … 31 | 32 33 …          in blocks of 32, the last one filled up with zeros

@@ -91,7 +91,7 @@ const FAR_ITEMS_PER_MEMBER: usize = 3;
 const LEAST_OWN_ROWS: usize = 128;
 
 impl Cut {
-    /// `panels` and `members` of one shard; each of them is to have so many items.
+    /// `panels` and `members` of one shard; each member is to have `items` items.
     fn new(own: &OwnRows, panels: usize, (members, items): (usize, usize), shards: usize) -> Self {
         let &OwnRows { block: row_block, blocks: row_blocks, owners } = own;
         let wanted = (members * items).div_ceil(row_blocks);

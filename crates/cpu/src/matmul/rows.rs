@@ -47,7 +47,7 @@ impl Normed<'_> {
             Which::First(_) => i,
             Which::Listed(wanted) => wanted[i].row,
         };
-        // SAFETY: nobody writes them in this phase.
+        // SAFETY: no thread writes them in this phase.
         unsafe { self.x.slice(row * self.stride..(row + 1) * self.stride) }
     }
 }

@@ -59,7 +59,7 @@ impl<E: KvElement> KvPool<E> {
     /// scale, it comes before its dimensions.
     ///
     /// # Safety
-    /// Nobody writes these tokens of the page now.
+    /// No thread writes these tokens of the page now.
     pub(crate) unsafe fn export(&self, page: PageId, layers: Range<usize>, tokens: usize, bytes: &mut Vec<u8>) {
         for (layer, half) in layers.flat_map(|layer| [(layer, Half::Keys), (layer, Half::Values)]) {
             for token in 0..tokens.min(PAGE_TOKENS) {
@@ -122,7 +122,7 @@ impl<E: KvElement> KvShard<'_, E> {
     /// Stores one token's K and V of one head.
     ///
     /// # Safety
-    /// Nobody else uses this token of this page now.
+    /// No other thread uses this token of this page now.
     #[inline(always)]
     pub(crate) unsafe fn store<L: Lanes>(&self, layer: usize, at: (PageId, usize), head: usize, k: &[f32], v: &[f32]) {
         let (page, token) = at;

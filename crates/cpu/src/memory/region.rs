@@ -30,7 +30,7 @@ impl Region {
         let huge = bytes >= LEAST_HUGE_BYTES;
         let used_bytes = if huge { bytes.next_multiple_of(HUGE_PAGE_BYTES) } else { bytes.max(1) };
         let mapping_bytes = used_bytes + if huge { HUGE_PAGE_BYTES } else { 0 };
-        // SAFETY: a fresh anonymous mapping touches nobody's memory.
+        // SAFETY: a fresh anonymous mapping touches no other memory.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

@@ -30,7 +30,7 @@ impl<'a, T> Shared<'a, T> {
     }
 
     /// # Safety
-    /// Nobody else uses an element of `range` while the result lives.
+    /// No other thread uses an element of `range` while the result lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "that is what it is for; disjointness is the caller's promise")]
     pub(crate) unsafe fn slice_mut(&self, range: Range<usize>) -> &mut [T] {
@@ -40,7 +40,7 @@ impl<'a, T> Shared<'a, T> {
     }
 
     /// # Safety
-    /// Nobody writes an element of `range` while the result lives.
+    /// No thread writes an element of `range` while the result lives.
     #[inline]
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a [T] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
@@ -49,7 +49,7 @@ impl<'a, T> Shared<'a, T> {
     }
 
     /// # Safety
-    /// Nobody else uses element `index` while the result lives.
+    /// No other thread uses element `index` while the result lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "that is what it is for; disjointness is the caller's promise")]
     pub(crate) unsafe fn get_mut(&self, index: usize) -> &mut T {

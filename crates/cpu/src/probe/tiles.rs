@@ -19,7 +19,7 @@ pub(super) fn multiply(rounds: usize) -> Option<usize> {
     }
     // SAFETY: they are available.
     let _tiles = unsafe { Configured::enter() };
-    // SAFETY: tiles are configured, and nobody else on this thread holds values in them.
+    // SAFETY: tiles are configured, and nothing else on this thread holds values in them.
     unsafe {
         asm!(
             "tilezero tmm0",

@@ -34,7 +34,7 @@ fn machine_has_tiles() -> bool {
     let wanted = AMX_BF16 | AMX_TILE;
     let machine_has_them =
         __cpuid(0).eax >= 7 && __cpuid(1).ecx & OSXSAVE != 0 && __cpuid_count(7, 0).edx & wanted == wanted;
-    // SAFETY: OSXSAVE says that the instruction is there.
+    // SAFETY: OSXSAVE shows that the instruction is there.
     machine_has_them && unsafe { xcr0() } & TILE_STATES == TILE_STATES
 }
 

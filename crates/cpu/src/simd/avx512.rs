@@ -306,7 +306,7 @@ unsafe fn moved(bits: Bits, at: usize) -> __m512i {
     })
 }
 
-/// Nothing but so many bits, in a mantissa.
+/// `count` bits of each word, from bit `at` on, in a mantissa.
 #[inline(always)]
 fn biased(words: __m512i, count: usize, at: usize) -> __m512 {
     avx512!({

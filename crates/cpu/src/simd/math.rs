@@ -5,7 +5,7 @@
 
 use crate::simd::vector::{Lanes, MAGIC};
 
-/// So many, where there are [registers](Lanes::MANY_REGISTERS) for them.
+/// Vectors that are computed side by side, where there are [registers](Lanes::MANY_REGISTERS) for them.
 pub(crate) const TOGETHER: usize = 4;
 
 /// 2ᶠ for |f| ≤ ½ as a polynomial, the highest power first.
@@ -120,7 +120,7 @@ mod tests {
                 assert_eq!(largest, if x > 0.0 { 12.0 * x } else { -3.0 * x });
             }
         }
-        // The sign of a NaN is nobody's promise.
+        // The sign of a NaN is not promised.
         let bits = |row: [f32; 4]| row.map(|value| if value.is_nan() { u32::MAX } else { value.to_bits() });
         for isa in Isa::available() {
             for ((x, got), &expected) in inputs.iter().zip(isa.run(OfAll(&inputs))).zip(&reference) {

@@ -6,7 +6,7 @@ pub(crate) const LANES: usize = 16;
 /// Added to a small number it leaves its nearest integer in the low mantissa bits.
 pub(crate) const MAGIC: f32 = 12_582_912.0;
 
-/// So many bits of each of 16 words, from bit `first` on.
+/// `count` bits of each of 16 words, from bit `first` on.
 #[derive(Clone, Copy)]
 pub(crate) struct Bits {
     pub(crate) words: *const u32,
@@ -72,7 +72,7 @@ pub(crate) trait Lanes: Copy {
     /// To memory, if the machine can do that: nothing has to be read and nothing is driven out of the caches.
     ///
     /// # Safety
-    /// 16 values are writable at `p`, which is a multiple of 64. Nobody reads or writes them before [`Self::wait_for_stores`].
+    /// 16 values are writable at `p`, which is a multiple of 64. They are not read or written before [`Self::wait_for_stores`].
     #[inline(always)]
     unsafe fn store_past_caches(self, p: *mut f32) {
         // SAFETY: the caller's promise.
@@ -201,11 +201,11 @@ pub(crate) trait Lanes: Copy {
         lanes.fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff))
     }
 
-    /// Asks for a cache line; any address will do.
+    /// Prefetches a cache line; any address will do.
     fn prefetch(p: *const u8);
     fn prefetch_second_level(p: *const u8);
 
-    /// Asks for a cache line that will be written; may do nothing.
+    /// Prefetches a cache line that will be written; may do nothing.
     #[inline(always)]
     fn prefetch_to_write(_p: *const u8) {}
 
@@ -284,7 +284,7 @@ mod tests {
                 a.add(b),
                 a.sub(b),
                 a.mul(b),
-                // Without 0 / 0: the sign of a NaN is nobody's promise.
+                // Without 0 / 0: the sign of a NaN is not promised.
                 a.div(b.max(L::splat(1e-30))),
                 a.max(b),
                 a.min(b),

@@ -24,7 +24,7 @@ const TRIES: usize = 500;
 /// Of each shard.
 fn blocks(pool: &HostMemory, layer: u32, page: PageId) -> Vec<Vec<u8>> {
     let blocks = pool.shards().iter().map(|shard| {
-        // SAFETY: a block of the pool; nobody writes it now.
+        // SAFETY: a block of the pool; no thread writes it now.
         unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
     });
     blocks.collect()

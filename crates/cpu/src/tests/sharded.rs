@@ -31,7 +31,7 @@ fn everything(setup: &Setup, weights: &Arc<dyn Weights>) -> impl PartialEq + use
 fn check_replicas(backend: &CpuBackend, sequence: &Sequence) {
     let pool = backend.decoder.kv_memory();
     let block = |shard: &HostShard, layer, page| {
-        // SAFETY: a block of the pool; nobody writes it now.
+        // SAFETY: a block of the pool; no thread writes it now.
         unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }.to_vec()
     };
     for neighbours in pool.shards().windows(2).filter(|pair| pair[0].layout.heads == pair[1].layout.heads) {
@@ -85,7 +85,7 @@ fn the_bundled_model() {
 }
 
 #[test]
-fn what_shards_tell_each_other_is_counted() {
+fn traffic_between_shards_is_counted() {
     let spec = odd_spec(Dtype::F32);
     for (tp, expected) in [(1, [0, 0]), (2, [30, 30])] {
         let mut backend = Setup { tp, ..Setup::PLAIN }.backend(Arc::new(TinyModel::new(spec.clone())));

@@ -85,7 +85,7 @@ impl Occupancy {
         }
     }
 
-    /// Called by the owner: returns when nobody is inside and nobody can enter.
+    /// Called by the owner: returns when no member is inside and none can enter.
     pub(super) fn close_and_wait(&self) {
         let never = AtomicBool::new(false);
         let mut seen = self.emptied.openings();

@@ -1,5 +1,5 @@
 //! The threads of a backend. They run one region of code together; inside it, each phase hands out numbered items. A phase ends
-//! when its items are done, not when all members have taken part, so a thread that the system keeps waiting delays nobody. Which
+//! when its items are done, not when all members have taken part, so a thread that the system keeps waiting delays none. Which
 //! member does which item changes from run to run; an item's result does not depend on it.
 //!
 //! Members are divided among tensor-parallel shards, and items of a shard are done by its own members only:
@@ -39,7 +39,7 @@ type Job<'a> = dyn Fn(&Member<'_>) -> Result<(), Stopped> + Sync + 'a;
 
 struct State {
     size: usize,
-    /// Written only while nobody is inside; valid until all members have left.
+    /// Written only while no member is inside; valid until all members have left.
     job: UnsafeCell<Option<*const Job<'static>>>,
     /// Opens when a region begins.
     start: Gate,
@@ -61,7 +61,7 @@ struct State {
 #[derive(Default)]
 struct Apart<T>(T);
 
-// SAFETY: `job` is written only while nobody is inside a region, and read only inside one.
+// SAFETY: `job` is written only while no member is inside a region, and read only inside one.
 unsafe impl Sync for State {}
 // SAFETY: the pointer in `job` is only used inside a region, while its owner waits.
 unsafe impl Send for State {}
@@ -123,7 +123,7 @@ impl Team {
         state.finished.0.store(0, Ordering::Relaxed);
         state.failed.store(false, Ordering::Relaxed);
         let job: *const Job<'_> = job;
-        // SAFETY: nobody is inside. The lifetime is erased, not extended: this function returns only after the region was
+        // SAFETY: no member is inside. The lifetime is erased, not extended: this function returns only after the region was
         // closed and all members have left, below.
         unsafe { *state.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
         if state.size > 1 {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_emptied_by_whoever_has_time() {
+    fn queues_are_emptied_by_members_with_time() {
         let mut team = Team::new(3).unwrap();
         for queues in 1..=3 {
             let counts: Vec<AtomicUsize> = (0..queues * 20).map(|_| AtomicUsize::new(0)).collect();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_kept_waiting_holds_up_nobody() {
+    fn a_member_that_is_kept_waiting_holds_up_no_other() {
         let mut team = Team::new(2).unwrap();
         let others_are_through = AtomicBool::new(false);
         let job = |member: &Member<'_>| {

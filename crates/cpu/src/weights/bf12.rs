@@ -32,7 +32,7 @@ pub(crate) const TILE_BYTES: usize = LOW_BYTES + CODE_BYTES;
 
 const LINE: usize = 64;
 
-/// A matrix of panels, each as deep as so many tiles.
+/// A matrix of panels, each `blocks` tiles deep.
 pub(crate) struct Bf12 {
     memory: Arc<Region>,
     offset: usize,
@@ -46,7 +46,7 @@ struct Panel {
 }
 
 impl Bf12 {
-    /// Panels are to be packed before anybody reads them.
+    /// Panels are to be packed before they are read.
     pub(crate) fn new(chunks: &mut Chunks, panels: usize, blocks: usize) -> Result<Self, BackendError> {
         let (memory, offset) = chunks.take(panels * blocks * TILE_BYTES)?;
         Ok(Self { memory, offset, panels: std::iter::repeat_with(OnceLock::new).take(panels).collect(), blocks })

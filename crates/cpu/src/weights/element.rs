@@ -14,7 +14,7 @@ use crate::weights::layout::BLOCK_DEPTH;
 pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// As it appears in a `numerics_id`.
     const NAME: &'static str;
-    /// Panels of a matrix are filled up with zeros to a multiple of so many k.
+    /// Panels of a matrix are filled up with zeros to a multiple of this many k.
     const DEPTH_STEP: usize;
     /// Whether matrices may be kept as [cells](crate::matmul::quant), or [compact](crate::weights::bf12).
     const CELLS: bool;
@@ -36,7 +36,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// One token's V: all columns at `k`, whole vectors.
     ///
     /// # Safety
-    /// They are writable; at the other k of the pair somebody else may write.
+    /// They are writable; at the other k of the pair another thread may write.
     unsafe fn store_row<L: Lanes>(head: &[f32], to: *mut Self, k: usize, width: usize);
 
     /// Where (k, column) lies in a matrix of `width` columns.

@@ -28,7 +28,7 @@ enum Rows {
     },
 }
 
-// SAFETY: it only reads the bytes, which nobody writes.
+// SAFETY: it only reads the bytes, which no thread writes.
 unsafe impl Send for Rows {}
 // SAFETY: as above.
 unsafe impl Sync for Rows {}

@@ -29,7 +29,7 @@ pub(crate) trait WeightFormat {
     /// Expands the next blocks to tiles of bf16, one behind the other.
     ///
     /// # Safety
-    /// The panel has so many more blocks, and as many tiles are writable at `to`.
+    /// The panel has `blocks` more blocks, and as many tiles are writable at `to`.
     #[inline(always)]
     unsafe fn expand<L: Lanes>(&mut self, blocks: usize, to: *mut bf16) {
         for block in 0..blocks {
@@ -72,10 +72,10 @@ pub(crate) use for_each_pair;
 
 /// Columns of bf16 as they are multiplied: a panel of weights, or of keys or values.
 pub(crate) struct Plain {
-    /// The pairs of the next block, so many elements apart.
+    /// The pairs of the next block, `pair_stride` elements apart.
     next: *const bf16,
     pair_stride: usize,
-    /// Prefetched with each pair: so many elements further on.
+    /// What is prefetched with each pair lies this many elements further on.
     ahead: isize,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const GROUP: usize = BLOCK_DEPTH;
 /// Elements.
 pub(crate) const TILE: usize = TILE_ROWS * BLOCK_DEPTH;
 
-/// So many rows are multiplied with weights as these are read: they wait for memory.
+/// Up to this many rows are multiplied with weights as these are read: they wait for memory.
 pub(crate) const FEW_ROWS: usize = 3;
 /// Deeper matmuls are cut along k, so that an item's rows stay in the second-level cache while panels stream past.
 pub(crate) const WHOLE_BLOCKS: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) const fn pair_stride(width: usize) -> usize {
     2 * width
 }
 
-/// Blocks from 16 rows of so many to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
+/// Blocks from 16 rows of `blocks` blocks to the next 16. Deep rows are multiplied one slice of k after the other. If they were a
 /// multiple of 128 KiB apart, the slices of all of them would share the same sets of a second-level cache and drive each other
 /// out. So it is 9 KiB beyond a multiple of 16 KiB:
 ///
@@ -40,13 +40,13 @@ pub(crate) fn blocks_apart(blocks: usize) -> usize {
     if blocks <= WHOLE_BLOCKS { blocks } else { (blocks - BEYOND).next_multiple_of(STEP) + BEYOND }
 }
 
-/// Elements from 16 rows of so many blocks to the next 16.
+/// Elements from 16 rows of `blocks` blocks to the next 16.
 #[inline(always)]
 pub(crate) fn tile_stride(blocks: usize) -> usize {
     blocks_apart(blocks) * TILE
 }
 
-/// Where (row, k) lies in rows that are so many blocks apart.
+/// Where (row, k) lies in rows that are `blocks_apart` blocks apart.
 #[inline(always)]
 pub(crate) fn tile_index(row: usize, k: usize, blocks_apart: usize) -> usize {
     (row / TILE_ROWS * blocks_apart + k / BLOCK_DEPTH) * TILE + row % TILE_ROWS * BLOCK_DEPTH + k % BLOCK_DEPTH

@@ -90,7 +90,7 @@ impl Shapes {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// `compact` is asked once, for weights of so many bytes.
+    /// `compact` is called once, with the bytes of all weights.
     pub(crate) fn load(
         weights: &dyn Weights,
         shards: Shards,

@@ -115,7 +115,7 @@ impl<E: Element> Matrix<E> {
         unsafe { elements.memory.as_ptr().cast::<E>().add(elements.first + panel * self.panel_stride()) }
     }
 
-    /// Writes one panel; nobody reads it before the matrix is done.
+    /// Writes one panel; it is not read before the matrix is done.
     fn pack(&self, panel: usize, columns: &Columns<'_>) {
         match &self.stored {
             Stored::Plain(_) => {
@@ -138,7 +138,7 @@ const PREFETCH_BYTES: usize = 4 << 10;
 
 impl Matrix<bf16> {
     /// How far ahead of a block prefetches go, in bytes: in the same panel, or, where it ends sooner, in the one that is read next
-    /// when so many are read side by side. `None` for plain elements, which have a distance of their own.
+    /// when `side_by_side` are read at once. `None` for plain elements, which have a distance of their own.
     #[inline(always)]
     pub(crate) fn prefetch_distance(&self, panel: usize, block: usize, side_by_side: usize) -> Option<usize> {
         if self.is_plain() {
@@ -223,7 +223,7 @@ impl<E: Element> Arena<E> {
         // Memory that is never touched costs nothing.
         self.used += panels * matrix.panel_stride();
         if self.used > self.capacity {
-            return Err(BackendError::Load("weights are larger than their shapes say".to_owned()));
+            return Err(BackendError::Load("weights are larger than their shapes".to_owned()));
         }
         Ok(matrix)
     }
@@ -268,7 +268,7 @@ pub(super) fn pack<E: Element>(
 /// Whether few elements would be exceptions, judged by some panels.
 fn suits_compact<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
     const SAMPLES: usize = 4;
-    /// One in so many, at most.
+    /// At most one element in this many.
     const EXCEPTIONS: usize = 256;
     let panels = columns.width() / LANES;
     let mut packed = vec![E::default(); panel_elements::<E>(depth)];
@@ -309,7 +309,7 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 
 #[cfg(test)]
 impl Matrix<bf16> {
-    /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, so many k in each row.
+    /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, `depth` k in each row.
     pub(crate) fn of_bits(panels: usize, depth: usize, compact: bool, bits: impl Fn(usize) -> u16) -> Self {
         let shape = [panels * LANES, depth];
         let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();

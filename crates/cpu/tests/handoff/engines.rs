@@ -154,23 +154,23 @@ pub(crate) fn sampled(mut request: GenerateRequest) -> GenerateRequest {
     request
 }
 
-/// Everything a request's events said about its choices.
-pub(crate) type Said = Vec<Vec<(TokenId, Option<TokenLogprobs>)>>;
+/// Everything in a request's events about its choices.
+pub(crate) type Generated = Vec<Vec<(TokenId, Option<TokenLogprobs>)>>;
 
-pub(crate) async fn read(mut stream: TokenStream, choices: usize) -> Said {
-    let mut said = vec![Vec::new(); choices];
+pub(crate) async fn read(mut stream: TokenStream, choices: usize) -> Generated {
+    let mut generated = vec![Vec::new(); choices];
     while let Some(event) = stream.next().await {
         match event {
-            EngineEvent::Token(event) => said[event.choice.index()].push((event.token, event.logprobs)),
+            EngineEvent::Token(event) => generated[event.choice.index()].push((event.token, event.logprobs)),
             EngineEvent::Failed(event) => panic!("{}", event.error),
             _ => {}
         }
     }
-    said
+    generated
 }
 
-/// What the request says when one engine does it all.
-pub(crate) async fn alone(node: &Node, request: &GenerateRequest) -> Said {
+/// The request's answer when one engine does it all.
+pub(crate) async fn alone(node: &Node, request: &GenerateRequest) -> Generated {
     read(node.engine.start_generate(request.clone(), None).await.unwrap(), request.outputs.len()).await
 }
 
@@ -181,7 +181,7 @@ pub(crate) async fn handed_over(
     request: &GenerateRequest,
     end: usize,
     begin: Option<u32>,
-) -> Said {
+) -> Generated {
     let reservation = decode.engine.prep_recv(request, end as u32).await.unwrap();
     assert!(reservation.matched as usize <= end && reservation.matched.is_multiple_of(32));
     let range = TokenRange::new(begin.unwrap_or(reservation.matched), end as u32).unwrap();

@@ -92,7 +92,7 @@ async fn the_whole_context_can_migrate_into_a_cache() {
 }
 
 /// The three calls of one request at once: decoding parks until its KV is there.
-async fn overlapped(prefill: &Node, decode: &Node, request: &baton_core::GenerateRequest) -> super::engines::Said {
+async fn overlapped(prefill: &Node, decode: &Node, request: &baton_core::GenerateRequest) -> super::engines::Generated {
     let end = request.prompt.len() as u32 - 1;
     let reservation = decode.engine.prep_recv(request, end).await.unwrap();
     let destination = (*reservation).clone();
@@ -102,8 +102,8 @@ async fn overlapped(prefill: &Node, decode: &Node, request: &baton_core::Generat
         }
     };
     let stream = decode.engine.start_generate(request.clone(), Some((reservation, None))).await.unwrap();
-    let ((), said) = tokio::join!(sending, read(stream, request.outputs.len()));
-    said
+    let ((), generated) = tokio::join!(sending, read(stream, request.outputs.len()));
+    generated
 }
 
 #[tokio::test]

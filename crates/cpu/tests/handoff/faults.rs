@@ -85,7 +85,7 @@ async fn a_prefill_engine_that_ends_in_the_middle() {
     let destination = (*reservation).clone();
     let sending = prefill.engine.remote_send(&request, &destination, TokenRange::up_to(1499));
     let mut stream = decode.engine.start_generate(request.clone(), Some((reservation, None))).await.unwrap();
-    // What has come of a second page says that all layers of the first are there. An engine that waits counts when asked.
+    // What has come of a second page shows that all layers of the first are there. An engine that waits counts when polled.
     let started = Instant::now();
     while decode.counters().kv_bytes_received <= PAGE_BYTES {
         assert!(started.elapsed() < Duration::from_secs(60), "no page was received");

@@ -1,4 +1,4 @@
-//! Pages that were reserved come back, whoever disappears.
+//! Pages that were reserved come back, whichever engine disappears.
 
 use std::sync::Arc;
 
@@ -56,17 +56,17 @@ async fn a_lease_runs_out_without_a_message() {
     let decode = PLAIN.start();
     let (outbox, mut replies) = tokio::sync::mpsc::unbounded_channel();
     let session = decode.handle.open_session(outbox);
-    let asked = request(1, 4, 100);
+    let base = request(1, 4, 100);
     let call = PrepRecv {
-        request: asked.id,
-        attempt: asked.attempt,
-        prompt: Arc::clone(&asked.prompt),
+        request: base.id,
+        attempt: base.attempt,
+        prompt: Arc::clone(&base.prompt),
         adapter: None,
         end: 99,
         lease_ms: Some(400),
     };
     decode.handle.send(session, Command::PrepRecv(Box::new(call))).unwrap();
-    // A session also hears how the engine is doing.
+    // A session also receives reports.
     while replies.recv().await.unwrap().events.is_empty() {}
     assert_eq!(decode.handle.report().load.reservations, 1);
     decode.check_all_given_back().await;

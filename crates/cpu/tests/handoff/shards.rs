@@ -12,7 +12,7 @@ fn prompt(id: u64, length: usize) -> GenerateRequest {
     request
 }
 
-/// A sequence that another engine goes on with says what one engine alone says.
+/// A sequence that another engine goes on with gets what one engine alone generates.
 async fn check_pairs(setup: Setup, pairs: &[(usize, usize)]) {
     let reference = Setup { shm: true, ..setup }.start();
     let (id, lengths) = (1, [1, 33, 150]);

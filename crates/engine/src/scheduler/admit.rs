@@ -161,9 +161,9 @@ impl Scheduler {
         Some((cached, cached_tokens))
     }
 
-    /// Allocates a page for the newest token of a decoding sequence where it needs one: from free and cached pages, else from the youngest
-    /// sequences. `false` when it was the youngest itself, or when steps are in flight: a sequence gives up its pages only
-    /// when no step samples for it, since a sampled token has changed the state of its slot.
+    /// Allocates a page for the newest token of a decoding sequence where it needs one: from free and cached pages, else from
+    /// the youngest sequences. `false` when it was the youngest itself, or when steps are in flight: a sequence gives up its
+    /// pages only when no step samples for it, since a sampled token has changed the state of its slot.
     pub(super) fn allocate_or_preempt(&mut self, id: SequenceId) -> bool {
         loop {
             let Some(Sequence { tokens, stage: Stage::Running(run), .. }) = self.sequences.get_mut(&id) else {

@@ -56,7 +56,8 @@ impl Scheduler {
     }
 
     /// Two engines whose oldest sequences each need more than half of a pool could wait for each other: each for pages that
-    /// are reserved, whose KV is to be computed by the other. So reservations with which no request has started give way in the end.
+    /// are reserved, whose KV is to be computed by the other. So reservations with which no request has started give way in
+    /// the end.
     fn end_starvation(&mut self, now: Duration) {
         if self.starvation_ends().is_some_and(|at| at <= now) {
             self.counters.leases_expired += self.reservations.len() as u64;

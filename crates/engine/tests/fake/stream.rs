@@ -1,4 +1,4 @@
-//! What a request must hear: every event in its place, and in the end exactly the model's tokens.
+//! What a request must receive: every event in its place, and in the end exactly the model's tokens.
 
 use baton_core::{Attempt, EngineEvent, Fault, FinishReason, GenerateRequest, ServeError, TokenId};
 
@@ -11,7 +11,7 @@ pub(crate) struct Stream {
     pub(crate) opened_at_step: u64,
 }
 
-pub(crate) enum Heard {
+pub(crate) enum Taken {
     More,
     /// All choices have ended, with the right tokens.
     End,
@@ -24,7 +24,7 @@ impl Stream {
         Self { request, prompt_seen: false, outputs, opened_at_step: step }
     }
 
-    pub(crate) fn take(&mut self, event: EngineEvent, context_tokens: usize) -> Heard {
+    pub(crate) fn take(&mut self, event: EngineEvent, context_tokens: usize) -> Taken {
         assert_eq!(event.attempt(), self.request.attempt);
         match event {
             EngineEvent::Prompt(prompt) => {
@@ -52,14 +52,14 @@ impl Stream {
             EngineEvent::Failed(failed) => {
                 assert_eq!(failed.error.fault, Fault::Engine, "{}", failed.error);
                 assert_eq!(self.request.sampling.seed, POISONED_SEED, "{}", failed.error);
-                return Heard::Failed(failed.error);
+                return Taken::Failed(failed.error);
             }
         }
         if self.prompt_seen && (0..self.outputs.len()).all(|at| self.has_ended(at, context_tokens)) {
             self.check_tokens(context_tokens);
-            return Heard::End;
+            return Taken::End;
         }
-        Heard::More
+        Taken::More
     }
 
     pub(crate) fn has_ended(&self, choice: usize, context_tokens: usize) -> bool {

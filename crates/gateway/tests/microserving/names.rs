@@ -74,7 +74,7 @@ async fn a_caller_that_never_comes_back_loses_its_lease() {
     assert_eq!(decode.get("/debug/audit").await.json()["reservations"], 1);
     decode.check_all_given_back().await;
     assert_eq!(decode.handle.report().counters.leases_expired, 1);
-    assert!(leased.elapsed() < DEFAULT_LEASE, "its own time was not heard of");
+    assert!(leased.elapsed() < DEFAULT_LEASE, "its own lease was ignored");
     // The name is free when the engine has noticed, a moment later.
     let begun = Instant::now();
     loop {

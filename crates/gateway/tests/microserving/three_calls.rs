@@ -126,7 +126,7 @@ async fn kv_that_is_sent_and_not_used_ends_up_in_the_prefix_cache() {
     prefill.post_ok("/microserving/remote_send", &with(&moved, send)).await;
     decode.check_all_given_back().await;
     assert_eq!(decode.handle.report().counters.leases_expired, 1);
-    assert!(leased.elapsed() < DEFAULT_LEASE, "its own time was not heard of");
+    assert!(leased.elapsed() < DEFAULT_LEASE, "its own lease was ignored");
 
     let answer = decode.post("/v1/completions", &body).await;
     assert_eq!(text(&answer), expected);
@@ -139,7 +139,7 @@ async fn without_a_reservation_the_engine_computes_the_prompt_itself() {
     let decode = Setup::default().start().await;
     let body = completion(STORY);
     let expected = text(&decode.post("/v1/completions", &body).await);
-    for (begin, user) in [(0, Value::Null), (-1, Value::Null), (40, json!("nobody"))] {
+    for (begin, user) in [(0, Value::Null), (-1, Value::Null), (40, json!("unknown"))] {
         let call = with(&body, json!({"begin": begin, "user": user}));
         assert_eq!(text(&decode.post("/microserving/start_generate", &call).await), expected, "{call}");
     }

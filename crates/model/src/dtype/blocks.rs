@@ -59,7 +59,7 @@ mod tests {
 
     use crate::Dtype;
 
-    /// Scale 0.5, then what `rest` says.
+    /// Scale 0.5, then `rest`.
     fn read(dtype: Dtype, rest: &[&[u8]]) -> Vec<f32> {
         let mut block = f16::from_f32(0.5).to_le_bytes().to_vec();
         rest.iter().for_each(|bytes| block.extend(*bytes));

@@ -1,4 +1,4 @@
-//! What a GGUF file says about generation: how to sample, when a text ends, how a conversation becomes a prompt.
+//! What a GGUF file holds about generation: how to sample, when a text ends, how a conversation becomes a prompt.
 
 use baton_core::{TokenId, TokenType};
 

@@ -100,12 +100,12 @@ fn missing_and_wrong_tensors_are_named() {
         (
             "model.layers.1.mlp.down_proj.weight",
             |tensors, index| tensors[index].shape = vec![12, 8],
-            "config.json asks for shape [8, 12], the file has [12, 8]",
+            "config.json gives it the shape [8, 12], the file has [12, 8]",
         ),
         (
             "model.layers.0.self_attn.q_proj.bias",
             |tensors, index| tensors[index].shape = vec![2, 4],
-            "config.json asks for shape [8], the file has [2, 4]",
+            "config.json gives it the shape [8], the file has [2, 4]",
         ),
         (
             "model.embed_tokens.weight",

@@ -181,7 +181,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             |gguf| gguf.tensor("blk.1.ffn_down.weight").sizes = vec![8, 12],
-            "tensor blk.1.ffn_down.weight: the metadata asks for shape [8, 12], the file has [12, 8]".into(),
+            "tensor blk.1.ffn_down.weight: the metadata gives it the shape [8, 12], the file has [12, 8]".into(),
         ),
         (
             |gguf| gguf.tensors.retain(|tensor| tensor.name != "blk.1.attn_k.bias"),

@@ -1,4 +1,4 @@
-//! Sampling defaults: what the files say, else what is known of the model, else what is usual for the format.
+//! Sampling defaults: what the files hold, else what is known of the model, else what is usual for the format.
 
 use baton_model::{GenerationConfig, ModelFiles, Sampling, SamplingSource};
 

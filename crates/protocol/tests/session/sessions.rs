@@ -62,12 +62,12 @@ async fn heartbeats_come_by_themselves_and_the_newest_counts() {
         let before = client.heartbeats().unwrap().received;
         let heartbeat = Heartbeat { working: true, progress, slowest_layer: HEARTBEAT_INTERVAL };
         *engine.heartbeat.lock().unwrap() = heartbeat;
-        let heard = async {
+        let beats = async {
             while client.heartbeats().unwrap().newest != heartbeat {
                 sleep(HEARTBEAT_INTERVAL / 10).await;
             }
         };
-        timeout(Duration::from_secs(60), heard).await.expect("no heartbeat");
+        timeout(Duration::from_secs(60), beats).await.expect("no heartbeat");
         assert!(client.heartbeats().unwrap().received > before);
     }
     // Replies are read beside them.

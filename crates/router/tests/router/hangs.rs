@@ -120,7 +120,7 @@ async fn a_router_that_was_suspended_takes_no_engine_for_hung() {
     let fleet = fleet(&engines.each_ref());
     let _monitor = watch_over(&fleet);
     sleep(LIMIT).await;
-    // Nothing is heard meanwhile.
+    // No heartbeat arrives meanwhile.
     engines.iter().for_each(|engine| engine.heart.stop(true));
     tokio::time::advance(20 * LIMIT).await;
     sleep(LIMIT / 2).await;

@@ -117,7 +117,7 @@ fn gguf_with_rules_of_the_reference() {
     Both { ours: Tokenizer::from_gguf(&vocabulary).unwrap(), ..Both::of("tekken", &json) }.check_corpus();
 }
 
-/// Scores make the ranks: tokens whose scores are all different merge as the list of merges says.
+/// Scores make the ranks: tokens whose scores are all different merge as in the list of merges.
 #[test]
 fn sentencepiece_by_score() {
     let json = sentencepiece(&vocabularies::prepend(), &Value::Null);
@@ -125,7 +125,7 @@ fn sentencepiece_by_score() {
     Both { ours: Tokenizer::from_gguf(&vocabulary).unwrap(), ..Both::of("sentencepiece", &json) }.check_corpus();
 }
 
-/// As in SmolLM2's vocabulary: a byte that nobody saw in training has no token, and vanishes.
+/// As in SmolLM2's vocabulary: a byte that did not occur in training has no token, and vanishes.
 #[test]
 fn bytes_without_a_token() {
     let mut json = storyteller();

@@ -53,7 +53,7 @@ pub(crate) fn sentencepiece(normalizer: &Value, pre_tokenizer: &Value) -> Value 
             merges.push([left, right]);
         }
     }
-    // In the order of the merges, so that scores and ranks say the same; each token is made in one way only.
+    // In the order of the merges, so that scores and ranks agree; each token is made in one way only.
     merges.retain(|pair| known.contains(&pair[0]) && known.contains(&pair[1]) && known.insert(pair.concat()));
     tokens.extend(merges.iter().map(|pair| pair.concat()));
     let added = |id: u32, content: &str| json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});

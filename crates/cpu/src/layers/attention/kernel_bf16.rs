@@ -163,7 +163,7 @@ impl<K: TilePages> BlockProducts for K {
         }
         let last_tokens = block.tokens - (used - 1) * PAGE_TOKENS;
         if last_tokens < PAGE_TOKENS && !block.is_written_until(used * PAGE_TOKENS) {
-            // SAFETY: the page holds 32 tokens of `width` dimensions, and nobody writes it in this phase.
+            // SAFETY: the page holds 32 tokens of `width` dimensions, and no thread writes it in this phase.
             let page = unsafe { std::slice::from_raw_parts(pages[used - 1], PAGE_TOKENS * width) };
             let copy = operands.last_page.as_mut_slice();
             copy_tokens(page, last_tokens, width, &mut copy[..PAGE_TOKENS * width]);

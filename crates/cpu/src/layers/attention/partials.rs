@@ -39,7 +39,7 @@ pub(crate) struct Partials<'a> {
 
 impl Partials<'_> {
     /// # Safety
-    /// Nobody else uses this block and head now.
+    /// No other thread uses this block and head now.
     #[inline(always)]
     pub(super) unsafe fn put(&self, block: usize, head: usize, sum: BlockSum, values: &[f32]) {
         let index = block * self.heads + head;
@@ -51,7 +51,7 @@ impl Partials<'_> {
     }
 
     /// # Safety
-    /// Nobody writes this block and head now.
+    /// No thread writes this block and head now.
     #[inline(always)]
     pub(super) unsafe fn get(&self, block: usize, head: usize) -> (BlockSum, &[f32]) {
         let index = block * self.heads + head;

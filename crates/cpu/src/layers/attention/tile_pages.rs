@@ -76,7 +76,7 @@ impl TilePages for i8 {
     #[inline(always)]
     fn keys<L: Lanes>(block: &Block<'_, Self>, token: usize, buffers: &mut ConvertedPages) -> *const bf16 {
         let (keys, values, width) = (block.keys(token), block.values(token), block.value_width());
-        // SAFETY: a head of a page has a scale for each token, and nobody writes it in this phase.
+        // SAFETY: a head of a page has a scale for each token, and no thread writes it in this phase.
         unsafe {
             read_scales(scales(keys.cast_mut(), width), &mut buffers.key_scales[token..][..PAGE_TOKENS]);
             read_scales(scales(values.cast_mut(), width), &mut buffers.value_scales[token..][..PAGE_TOKENS]);
@@ -119,7 +119,7 @@ impl ConvertedPages {
     /// Converts the page's first `depth` dimensions of each token.
     ///
     /// # Safety
-    /// They are readable at `quantized`, and nobody writes them in this phase.
+    /// They are readable at `quantized`, and no thread writes them in this phase.
     #[inline(always)]
     unsafe fn widen<L: Lanes>(
         &mut self,
@@ -139,7 +139,7 @@ impl ConvertedPages {
 }
 
 /// # Safety
-/// As many are readable at `from`, and nobody writes them in this phase.
+/// As many are readable at `from`, and no thread writes them in this phase.
 #[inline(always)]
 unsafe fn read_scales(from: *const f32, to: &mut [f32]) {
     // SAFETY: the caller's promise.

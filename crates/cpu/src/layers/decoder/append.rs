@@ -37,7 +37,7 @@ impl<E: KvElement> Kernel for Append<'_, E> {
             let keys = self.first + i * self.stride + heads * head_dim;
             for head in 0..kv_heads {
                 let (k, v) = (keys + head * head_dim, keys + (kv_heads + head) * head_dim);
-                // SAFETY: nobody writes them in this phase.
+                // SAFETY: no thread writes them in this phase.
                 let (k, v) = unsafe { (self.qkv.slice(k..k + head_dim), self.qkv.slice(v..v + head_dim)) };
                 self.rope.rotate::<L>(at.position, k, self.turned);
                 if let Some(scales) = self.key_scales {

@@ -18,7 +18,7 @@ impl Ahead {
         Self { pages: Pages::NONE, left: 0, before_turn: 0, run: 0, turns: [std::ptr::null(); 2] }
     }
 
-    /// So many bytes from `first` on and, if there is a second place, from there on. The next one begins at `then`.
+    /// Prefetches `bytes` bytes from `first` on and, if there is a second place, from there on. The next one begins at `then`.
     pub(super) fn new(first: *const u8, second: Option<*const u8>, bytes: usize, then: *const u8) -> Self {
         let pages = bytes.div_ceil(Pages::BYTES).max(1);
         let run = pages * Pages::BLOCKS;
@@ -37,18 +37,18 @@ impl Ahead {
         ahead
     }
 
-    /// So many blocks until all has been prefetched.
+    /// Blocks until all has been prefetched.
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// So many blocks can follow each other without anybody's [help](Self::go_on).
+    /// Blocks that can follow each other without [`Self::go_on`].
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
         if self.left == 0 { usize::MAX } else { self.left.min(self.before_turn) }
     }
 
-    /// After so many blocks, which have prefetched until there.
+    /// Called after `blocks` blocks, which have prefetched up to `reached`.
     #[inline(always)]
     pub(super) fn go_on(&mut self, blocks: usize, reached: Pages) {
         if self.left == 0 {
@@ -68,7 +68,7 @@ impl Ahead {
 
 #[cfg(test)]
 impl Ahead {
-    /// What so many blocks prefetch, some at a time.
+    /// The cache lines that `blocks` blocks prefetch, some at a time.
     pub(super) fn lines(mut self, blocks: usize, at_a_time: usize) -> Vec<usize> {
         let (mut lines, mut done) = (Vec::new(), 0);
         while self.left > 0 && done < blocks {

@@ -51,7 +51,7 @@ struct Widen<'a> {
 impl PanelKernel for Widen<'_> {
     #[inline(always)]
     fn run<L: Lanes, F: WeightFormat>(self, panel: F) {
-        // SAFETY: `in_blocks` asks for existing blocks.
+        // SAFETY: `in_blocks` passes existing blocks.
         unsafe { self.widened.put_columns::<L, F>(self.place, panel, BLOCK_PAIRS) };
     }
 }

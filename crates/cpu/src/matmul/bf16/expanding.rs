@@ -25,7 +25,7 @@ impl<'a> Expanding<'a> {
     /// When the turn of the pass comes. `None` where there is nothing to expand.
     ///
     /// # Safety
-    /// There is room for all tiles of the pass at `to`, which nobody else uses until then.
+    /// There is room for all tiles of the pass at `to`, which nothing else uses until then.
     pub(super) unsafe fn new(pass: &Pass, matrix: &'a Matrix<bf16>, to: *mut bf16) -> Option<Self> {
         let reader = TileReader::new(matrix, pass.panels.clone(), pass.blocks.start)?;
         let blocks = pass.blocks.len();
@@ -38,7 +38,7 @@ impl<'a> Expanding<'a> {
         Self { reader: self.reader.without_prefetch(), ..self }
     }
 
-    /// Little by little, within so many blocks: so its reader waits for memory while tiles are multiplied. Otherwise it
+    /// Little by little, within `blocks` blocks: so its reader waits for memory while tiles are multiplied. Otherwise it
     /// takes longer, as vectors and tiles alternate.
     pub(super) fn within(self, blocks: usize) -> Self {
         let turns = Turns::within(blocks, self.left.len());

@@ -55,7 +55,7 @@ impl<const R: usize> Kernel for Rows<'_, R> {
     }
 }
 
-/// `R` rows in tile order, times one panel. Pointers are good for what is stated: whoever makes one says why.
+/// `R` rows in tile order, times one panel. Pointers are good for what is stated: the code that makes one states why.
 pub(crate) struct Chains<const R: usize> {
     pub(crate) left: *const bf16,
     /// Of k.

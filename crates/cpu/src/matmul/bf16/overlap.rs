@@ -50,7 +50,7 @@ impl<'a> Overlap<'a> {
         }
     }
 
-    /// So many will be within so many blocks, and as many within the blocks after these.
+    /// Finishes `rows` rows within `blocks` blocks, and as many within the blocks after these.
     #[inline(always)]
     pub(super) fn finish_within(&mut self, blocks: usize, rows: usize) {
         self.finishing = Turns::within(blocks, rows.div_ceil(TOGETHER));
@@ -59,7 +59,7 @@ impl<'a> Overlap<'a> {
     /// These are to be finished next; those before them are finished now.
     ///
     /// # Safety
-    /// Sums of these rows lie at `c`, and nobody writes there before they are finished.
+    /// Sums of these rows lie at `c`, and nothing else is written there before they are finished.
     #[inline(always)]
     pub(super) unsafe fn finish_next<L: Lanes>(&mut self, rows: Range<usize>, panels: Range<usize>, c: *const f32) {
         self.finish_all::<L>();
@@ -76,7 +76,7 @@ impl<'a> Overlap<'a> {
 }
 
 impl Overlap<'_> {
-    /// So many blocks may follow each other now.
+    /// Blocks that may follow each other now.
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
         let expanding = self.expanding.as_ref().map_or(usize::MAX, |expanding| expanding.turns.until);
@@ -89,7 +89,7 @@ impl Overlap<'_> {
         Prefetch { far: self.ahead.pages, near: self.resumed_next.at }
     }
 
-    /// After so many, which have prefetched until there.
+    /// Called after `blocks` blocks, which have prefetched up to `reached`.
     #[inline(always)]
     pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, reached: Prefetch) {
         self.ahead.go_on(blocks, reached.far);

@@ -48,7 +48,7 @@ pub(crate) struct TileProduct {
 /// Prefetch distance of weights.
 pub(super) const WEIGHTS_AHEAD: isize = 24 * pair_stride(LANES) as isize;
 
-/// Pointers in a product are good for the shapes it states: whoever makes one says why.
+/// Pointers in a product are good for the shapes it states: the code that makes one states why.
 impl Kernel for TileProduct {
     type Output = ();
 
@@ -128,7 +128,7 @@ impl TileProduct {
         }
     }
 
-    /// As many blocks as `pairs` says from each of `rights` on, one after the other.
+    /// As many blocks as `pairs` has from each of `rights` on, one after the other.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn on_tiles(&self, rights: &[*const bf16], offset: usize) {

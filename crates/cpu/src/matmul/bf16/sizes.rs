@@ -8,7 +8,7 @@ pub(crate) const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
 pub(crate) const PRODUCT_PANELS: usize = 2;
 pub(super) const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
-/// So many blocks of two panels stay in a first-level cache of 48 KiB while rows stream past: 40 KiB.
+/// This many blocks of two panels stay in a first-level cache of 48 KiB while rows stream past: 40 KiB.
 pub(super) const NEAR_BLOCKS: usize = 20;
 /// Matmuls up to so deep take one pass; the blocks beyond the near ones are streamed as rows are. Resuming sums would take longer.
 pub(super) const ONE_PASS_BLOCKS: usize = 28;

@@ -17,12 +17,12 @@ pub(super) struct Sums<'a> {
 }
 
 const STRIDE: usize = PRODUCT_PANELS * LANES;
-/// Sums, and the places where they belong, are prefetched so many rows before they are needed.
+/// Sums, and the places where they belong, are prefetched this many rows before they are needed.
 const ROWS_AHEAD: usize = 2 * TOGETHER;
 
 impl<'a> Sums<'a> {
     /// # Safety
-    /// Sums of these rows lie at `c`, and nobody writes there before they are finished.
+    /// Sums of these rows lie at `c`, and nothing else is written there before they are finished.
     #[inline(always)]
     pub(super) unsafe fn new<L: Lanes>(
         item: &'a GemmItem<'a, bf16>,
@@ -43,8 +43,8 @@ impl<'a> Sums<'a> {
         self.places.left()
     }
 
-    /// The next [`TOGETHER`], if so many are left: enough that they do not wait for each other, few enough to be done while tiles
-    /// are multiplied.
+    /// The next [`TOGETHER`], if that many are left: enough that they do not wait for each other, few enough to be
+    /// done while tiles are multiplied.
     #[inline(always)]
     pub(super) fn finish_some<L: Lanes>(&mut self) {
         if self.left() < TOGETHER {

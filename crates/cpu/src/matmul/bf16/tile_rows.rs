@@ -87,7 +87,7 @@ impl TileRows {
             assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
             const { assert!(TILE_ROWS.is_multiple_of(TOGETHER)) };
             let (to, mut i) = (tiles.as_mut_ptr(), 0);
-            // SAFETY: so many rows fit.
+            // SAFETY: as many rows fit.
             unsafe {
                 while i + TOGETHER <= rows.len() {
                     pack_rows::<L, TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
@@ -118,13 +118,13 @@ impl TileRows {
         self.sums(self.place, 1)
     }
 
-    /// Of so many rows × panels.
+    /// Sums of `rows` × `panels`.
     #[inline(always)]
     pub(super) fn sums_of(&mut self, rows: usize, panels: usize) -> &mut [f32] {
         &mut self.sums.as_mut_slice()[..rows * panels * LANES]
     }
 
-    /// Room for so many blocks of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
+    /// Room for `blocks` blocks of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
     #[inline(always)]
     pub(super) fn expanded(&mut self, half: usize, blocks: usize) -> *mut bf16 {
         let room = self.expanded.as_slice().len() / 2;

@@ -11,7 +11,7 @@ pub(super) struct Turns {
 impl Turns {
     pub(super) const NEVER: Self = Self { every: usize::MAX, until: usize::MAX, each: 0 };
 
-    /// So much work within so many blocks, about evenly.
+    /// Spreads `work` about evenly over `blocks` blocks.
     #[inline(always)]
     pub(super) fn within(blocks: usize, work: usize) -> Self {
         if work == 0 || blocks == 0 {
@@ -21,7 +21,7 @@ impl Turns {
         Self { every, until: every, each: work.div_ceil(blocks / every) }
     }
 
-    /// What is due after so many blocks, at most until the next turn.
+    /// The work that is due after `blocks` more blocks, which must not pass the next turn.
     #[inline(always)]
     pub(super) fn go_on(&mut self, blocks: usize) -> usize {
         self.until -= blocks;

@@ -91,7 +91,7 @@ pub(super) struct BlockProduct {
 
 impl BlockProduct {
     /// # Safety
-    /// A and C hold what the product says, and the columns so many pairs of so many panels.
+    /// A and C hold what the product states, and the columns as many pairs and panels.
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes>(&self, widened: &mut Widened) {
         debug_assert!(self.panels <= WIDE_PANELS);
@@ -180,7 +180,7 @@ impl BlockProduct {
 /// Every second k of a block, from zero.
 ///
 /// # Safety
-/// `R` rows and `P` panels of so many k are readable.
+/// `R` rows and `P` panels of `count` k are readable.
 #[inline(always)]
 unsafe fn chains<L: Lanes, const R: usize, const P: usize>(
     x: *const f32,

@@ -57,7 +57,7 @@ impl<const ROW: usize> Product<ROW> {
     }
 }
 
-/// Pointers in a `Product` are good for the shapes it states: whoever makes one says why.
+/// Pointers in a `Product` are good for the shapes it states: the code that makes one states why.
 impl<const ROW: usize> Kernel for Product<ROW> {
     type Output = ();
 

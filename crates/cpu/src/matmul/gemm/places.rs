@@ -89,7 +89,7 @@ impl<E: Arithmetic> Places<'_, E> {
         self.rows.len()
     }
 
-    /// Prefetches rows to be written, so many after the next.
+    /// Prefetches rows to be written, this many after the next.
     #[inline(always)]
     pub(crate) fn prefetch<L: Lanes>(&self, ahead: usize, rows: usize) {
         // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
@@ -128,7 +128,7 @@ impl<E: Arithmetic> Places<'_, E> {
     /// The next `R` rows.
     ///
     /// # Safety
-    /// So many are left, and their sums are readable, `stride` apart.
+    /// `R` rows are left, and their sums are readable, `stride` apart.
     #[inline(always)]
     pub(crate) unsafe fn put<L: Lanes, const R: usize>(&mut self, sums: *const f32, stride: usize) {
         debug_assert!(R <= self.left());

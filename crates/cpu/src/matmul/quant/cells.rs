@@ -90,7 +90,7 @@ impl Cells {
         unsafe { self.memory.as_ptr().add(self.panels[panel].offset) }
     }
 
-    /// Writes one panel; nobody reads it before all are written.
+    /// Writes one panel; it is not read before all are written.
     pub(crate) fn pack(&self, panel: usize, columns: &Columns<'_>) {
         let format = self.panels[panel].format;
         let bytes = self.blocks * GROUP / format.depth() * format.cell_bytes();

@@ -16,19 +16,19 @@ pub(crate) trait KvElement: Copy + Send + Sync + 'static {
     /// Stores one token's K, which is rotated and scaled.
     ///
     /// # Safety
-    /// `head` is K of one head of a page, and nobody else uses this token of it now.
+    /// `head` is K of one head of a page, and no other thread uses this token of it now.
     unsafe fn store_key<L: Lanes>(key: &[f32], head: *mut Self, token: usize);
 
     /// Stores one token's V.
     ///
     /// # Safety
-    /// `head` is V of one head of a page, and nobody else uses this token of it now.
+    /// `head` is V of one head of a page, and no other thread uses this token of it now.
     unsafe fn store_value<L: Lanes>(value: &[f32], head: *mut Self, token: usize);
 
     /// Appends all data of one token of one head, dimensions ascending.
     ///
     /// # Safety
-    /// `head` is K or V of one head of a page, and nobody writes this token of it now.
+    /// `head` is K or V of one head of a page, and no thread writes this token of it now.
     unsafe fn export(head: *const Self, half: Half, token: usize, head_dim: usize, bytes: &mut Vec<u8>);
 }
 

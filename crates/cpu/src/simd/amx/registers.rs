@@ -94,7 +94,7 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
     }
 }
 
-/// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and tells the machine that these lines need
+/// Sums of 2 × 2 tiles += left · right. `tileloaddt1` does what `tileloadd` does, and hints that these lines need
 /// not stay near.
 macro_rules! two_by_two {
     ($operands:expr, $load_left:literal, $load_right:literal) => {{
@@ -262,7 +262,7 @@ pub(crate) unsafe fn add_many(operands: &Operands, blocks: usize, prefetch: &mut
     // SAFETY: the caller's promise.
     unsafe {
         match operands.streamed {
-            // It is a hint, and nobody has such operands.
+            // It is a hint, and such operands do not occur.
             Streamed::Neither | Streamed::Right => {
                 many_two_by_two!(operands, blocks, prefetch, "tileloadd", "tileloadd")
             }

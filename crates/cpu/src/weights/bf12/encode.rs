@@ -29,7 +29,7 @@ pub(super) struct Exception {
 impl HighBytes {
     /// Those that most of these weights have.
     pub(crate) fn of(weights: &[bf16]) -> Self {
-        // Of many tiles a part tells as much as all.
+        // Of many tiles a part represents all.
         let step = if weights.len() < 16 * TILE { 1 } else { 4 };
         let mut counts = [0_usize; SIGN as usize];
         for weights in weights.chunks(TILE).step_by(step) {
@@ -66,7 +66,7 @@ fn high_byte(weight: bf16) -> u8 {
     (weight.to_bits() >> 8) as u8
 }
 
-/// Writes a tile that is zero so far; exceptions are told with their place in it.
+/// Writes a tile that is zero so far; exceptions are passed with their place in it.
 pub(super) fn encode(
     weights: &[bf16; TILE],
     high_bytes: HighBytes,

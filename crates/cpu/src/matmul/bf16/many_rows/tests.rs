@@ -1,4 +1,4 @@
-//! Whole items against items of two panels, which nobody finishes while others pass by.
+//! Whole items against items of two panels, which are not finished while others pass by.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ impl Case {
         Self { isa, kind, rows, weights, left, packed: TileRows::new(rows, depth, depth).unwrap() }
     }
 
-    /// Items of so many panels, one after the other.
+    /// Items of this many panels, one after the other.
     fn run(&mut self, panels_of_item: usize) -> Vec<u32> {
         let (rows, matrix) = (self.rows, &self.weights[0].matrix);
         let (width, depth, panels) = (matrix.width(), matrix.depth(), matrix.panels());

@@ -17,7 +17,7 @@ use crate::weights::layout::GROUP;
 /// ```
 pub(super) const PLACES: usize = 3;
 
-/// Of codes of so many bits.
+/// For codes of `bits` bits.
 pub(super) const fn places(bits: usize) -> usize {
     match bits {
         4 => PLACES,

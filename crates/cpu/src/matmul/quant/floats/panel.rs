@@ -33,7 +33,7 @@ impl AnyPanel {
     }
 }
 
-/// With codes of so many bits.
+/// A panel with codes of `BITS` bits.
 pub(crate) struct QuantizedPanel<const BITS: usize>(AnyPanel);
 
 impl<const BITS: usize> WeightFormat for QuantizedPanel<BITS> {

@@ -34,7 +34,7 @@ pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
 }
 
 /// # Safety
-/// Pointers are good, a block has so many parts, and the machine has the instructions.
+/// Pointers are good, a block has `PARTS` parts, and the machine has the instructions.
 #[inline(always)]
 unsafe fn strip_of<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
     // SAFETY: the caller's promise.
@@ -175,7 +175,7 @@ unsafe fn end<const R: usize>(product: &IntegerProduct, sums: &[__m512; R]) {
 }
 
 /// # Safety
-/// So many scales are readable.
+/// 16 scales are readable.
 #[inline(always)]
 unsafe fn sixteen(precision: Precision, scales: *const u8) -> __m512 {
     // SAFETY: the caller's promise.

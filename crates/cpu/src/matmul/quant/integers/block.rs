@@ -19,7 +19,7 @@ impl Block {
         Self { codes: [[0; QUAD_BYTES]; QUADS], scales: [[0.0; LANES]; 2], minima: [[0.0; LANES]; 2] };
 }
 
-/// The `i`-th quad of a part, where a block has so many parts, each with a scale: one, or two of 16 k.
+/// The `i`-th quad of a part, where a block has `parts` parts, each with a scale: one, or two of 16 k.
 ///
 /// ```text
 ///   places   0 … 7   8 … 15   16 … 23   24 … 31

@@ -1,4 +1,4 @@
-//! What products of integers want to know of a panel's cells.
+//! What products of integers need of a panel's cells.
 
 use super::super::cell_format::CellFormat;
 #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ impl CellFormat {
         }
     }
 
-    /// A block of a panel that begins at `cells`; prefetches what lies so many bytes ahead.
+    /// A block of a panel that begins at `cells`; prefetches what lies `ahead` bytes further on.
     ///
     /// # Safety
     /// The panel has it.

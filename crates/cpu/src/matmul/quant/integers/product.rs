@@ -26,7 +26,7 @@ pub(super) struct IntegerProduct {
     pub(super) resume: bool,
 }
 
-/// Pointers are good for the shapes that are stated: whoever makes one says why.
+/// Pointers are good for the shapes that are stated: the code that makes one states why.
 impl IntegerProduct {
     #[inline(always)]
     pub(super) fn run<L: Lanes>(&self, cells: &[Block]) {

@@ -10,7 +10,7 @@ use crate::simd::vector::{LANES, Lanes, MAGIC};
 use crate::weights::layout::{GROUP, TILE_ROWS, blocks_apart, tile_index};
 use baton_backend::BackendError;
 
-/// Rows that are multiplied at a time: so many have their sums in registers.
+/// Rows that are multiplied at a time: this many have their sums in registers.
 pub(crate) const STRIP_ROWS: usize = 6;
 /// Of one row's numbers in a block.
 pub(super) const ROW_BYTES: usize = 2 * GROUP;
@@ -122,12 +122,12 @@ impl IntegerRows {
         }
     }
 
-    /// A block of a row, of so many.
+    /// Writes block `block` of `blocks` of a row.
     #[inline(always)]
     fn put<L: Lanes>(&mut self, row: usize, (block, blocks): (usize, usize), values: Values<L>) {
         let place = row / STRIP_ROWS * blocks + block;
         assert!((place + 1) * size_of::<ByteStrip>() <= self.memory.bytes());
-        // SAFETY: inside of the region, at a multiple of 64; nobody else has it.
+        // SAFETY: inside of the region, at a multiple of 64; no other thread has it.
         let strip = unsafe { &mut *self.memory.as_ptr().cast::<ByteStrip>().add(place) };
         strip.put(row % STRIP_ROWS, &round(values));
     }

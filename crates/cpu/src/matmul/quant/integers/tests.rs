@@ -324,7 +324,7 @@ fn supercells_are_as_small_as_superblocks() {
     }
 }
 
-/// An infinite value of a row makes its sums no number, and nobody else's.
+/// An infinite value of a row makes its sums no number, and no other's.
 #[test]
 fn what_is_no_number_reaches_its_row_alone() {
     let (dtype, rows) = (Dtype::Q4_1, STRIP_ROWS + 2);

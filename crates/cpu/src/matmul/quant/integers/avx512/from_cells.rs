@@ -10,13 +10,14 @@ use super::super::product::IntegerProduct;
 use super::from_supercells::rows_from_supercells;
 use super::{Dots, begin, end, sixteen};
 
-/// So many rows.
+/// Most rows that are multiplied with cells as these are read.
 pub(in super::super) const MOST_FROM_CELLS: usize = 2;
 
 /// Straight from the cells of a panel.
 ///
 /// # Safety
-/// Pointers are good for the shapes that the product states, so many cells are readable, and the machine has AVX-512 with VNNI.
+/// Pointers are good for the shapes that the product states, all its cells are readable, and the machine has
+/// AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(in super::super) unsafe fn from_cells(product: &IntegerProduct, format: CellFormat, cells: *const u8) {
     // SAFETY: the caller's promise.

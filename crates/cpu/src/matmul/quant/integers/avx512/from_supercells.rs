@@ -129,7 +129,7 @@ impl Scales {
     /// And minima, of 16 k. Products of 11 bits and 8 are exact.
     ///
     /// # Safety
-    /// The supercell is still readable, and has so many parts.
+    /// The supercell is still readable, and has more than `part` parts.
     #[inline(always)]
     unsafe fn of_part(&self, part: usize) -> (__m512, __m512) {
         // SAFETY: the caller's promise.
