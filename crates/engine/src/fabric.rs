@@ -50,7 +50,7 @@ pub(crate) struct FabricHandOff {
     layers_before: u64,
 }
 
-/// What a reservation's target says, as it travels through routers.
+/// What a reservation's target holds, as it travels through routers.
 #[derive(Serialize, Deserialize)]
 struct Target {
     kv: KvTarget,
@@ -84,7 +84,7 @@ impl FabricHandOff {
                     Message::Revoked(ReservationId(reservation.id), verified_tokens as usize)
                 }
             };
-            // Refused only when the loop has ended: nobody waits then.
+            // Refused only when the loop has ended: nothing waits then.
             let _ = messages.push(message);
         };
         let receiver =

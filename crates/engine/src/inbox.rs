@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::handoff::{ExportId, Exported};
 use crate::outbox::Outbox;
 
-/// Commands that ask for something and may wait for the next step boundary, where the scheduler's own bound takes over.
+/// Commands that open something and may wait for the next step boundary, where the scheduler's own bound takes over.
 const MAX_OPENING: usize = 1024;
 /// Releases, aborts and ends of sessions are never turned away by requests in front of them. A session that sends more of
 /// them than this within one step has far fewer requests.
@@ -26,7 +26,7 @@ pub(crate) enum Message {
     Close(SessionId),
     /// A sender has offered everything.
     Landed(ReservationId, PromptTimes),
-    /// Nobody writes to a revoked reservation's pages any more. How many tokens are verified, from the sequence's start.
+    /// A revoked reservation's pages are written no more. How many tokens are verified, from the sequence's start.
     Revoked(ReservationId, usize),
     /// How many tokens of a hand-off the receiver has verified, or why there is no answer.
     Exported(ExportId, Result<Exported, String>),
@@ -99,7 +99,7 @@ impl Inbox {
         (!self.waited_at.load(Ordering::Relaxed), self.turns.load(Ordering::Relaxed))
     }
 
-    /// Nobody will read any more.
+    /// The reader has ended.
     pub(crate) fn end(&self) {
         let mut queue = self.lock();
         queue.ended = true;

@@ -19,7 +19,7 @@ pub(crate) struct StepLoop {
 }
 
 impl StepLoop {
-    /// Returns when told to, or with the error that ended the engine. All requests have been answered then.
+    /// Returns when stopped, or with the error that ended the engine. All requests have been answered then.
     pub(crate) fn run(mut self) -> Result<(), EngineError> {
         let ended = self.serve();
         let reason = match &ended {
@@ -71,7 +71,7 @@ impl StepLoop {
             Message::Landed(reservation, times) => self.stepper.landed(now, reservation, times),
             Message::Revoked(reservation, verified_tokens) => self.stepper.revoked(reservation, verified_tokens),
             Message::Exported(export, outcome) => self.stepper.exported(export, outcome),
-            // Nobody to tell is fine.
+            // The caller may be gone.
             Message::Audit(answer) => drop(answer.send(self.stepper.audit())),
             Message::Drain => self.stepper.drain(),
             Message::Stop => self.stepper.stop(),

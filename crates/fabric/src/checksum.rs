@@ -63,7 +63,7 @@ impl Checksum {
     /// sum is over the copy, so what is checked is what is kept.
     ///
     /// # Safety
-    /// Both ranges are valid for `bytes` bytes and do not overlap; nobody else touches the target.
+    /// Both ranges are valid for `bytes` bytes and do not overlap; nothing else touches the target.
     pub(crate) unsafe fn copy(&mut self, source: *const u8, target: *mut u8, bytes: usize) {
         let mut done = 0;
         while done < bytes {

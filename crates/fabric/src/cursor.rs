@@ -81,7 +81,7 @@ pub(crate) enum Next {
 
 /// One hand-off that was begun.
 pub(crate) struct Cursor {
-    /// Tells this export from another one to the same reservation.
+    /// Distinguishes this export from another one to the same reservation.
     pub(crate) export: u64,
     fence: FenceMark,
     chunks: VecDeque<Chunk>,

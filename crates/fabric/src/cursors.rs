@@ -48,7 +48,7 @@ impl Cursors {
         self.open.get_mut(&reservation).filter(|cursor| cursor.export == export)
     }
 
-    /// What is to be sent now that so many layers are done. Each hand-off in turn; within one in order.
+    /// What is to be sent now that `layers_done` layers are done. Each hand-off in turn; within one in order.
     pub(crate) fn next(&mut self, layers_done: u64) -> Next {
         let behind = self.served.map_or(Bound::Unbounded, Bound::Excluded);
         let up_to = self.served.map_or(Bound::Unbounded, Bound::Included);

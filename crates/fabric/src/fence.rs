@@ -1,10 +1,10 @@
-//! Generations that say whether offered pages still hold what was offered.
+//! Generations that show whether offered pages still hold what was offered.
 //!
 //! ```text
 //!   sender:    open → g   offer(g) … offer(g)   close → g+1   pages are reused
 //!   receiver:             copy, then read the generation again: still g → the copy is good, else it is dropped
 //! ```
-//! The table is shared memory, so a receiver sees a bump without asking, even from a sender that does not run.
+//! The table is shared memory, so a receiver sees a bump without a message, even from a sender that does not run.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -16,7 +16,7 @@ use crate::region::{MemfdAddress, Region, RemoteRegion};
 
 const SLOTS: usize = 4096;
 
-/// What an offer says about its pages: they are good while `slot` shows `generation`.
+/// What an offer states about its pages: they are good while `slot` shows `generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FenceMark {
     pub(crate) slot: u32,

@@ -68,7 +68,7 @@ impl HostMemory {
     }
 
     /// Pages below `end` are in use. What that makes worth moving to huge pages is moved in the background, while steps go on:
-    /// nobody sees other bytes, but who touches memory on its way waits for it.
+    /// no reader sees other bytes, but a thread that touches memory on its way waits for it.
     pub fn in_use(&self, end: u32) {
         self.huge.in_use(end.min(self.pages));
     }

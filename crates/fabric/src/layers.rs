@@ -35,7 +35,7 @@ impl LayerCounter {
         Self(Arc::new(Counts { device_done: Some(Box::new(device_done)), ..Counts::default() }))
     }
 
-    /// For backends, in the order of layers. Whoever has read the new count sees all KV that was written before this call.
+    /// For backends, in the order of layers. A reader of the new count sees all KV that was written before this call.
     pub fn layer_done(&self) {
         self.0.done.fetch_add(1, Ordering::Release);
     }

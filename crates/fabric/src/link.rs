@@ -13,7 +13,7 @@ use crate::layers::LayerCounter;
 use crate::slot::lock;
 use crate::wire::ReservationKey;
 
-/// How often the layer counter is read while the next piece is being computed: no thread that computes wakes anybody.
+/// How often the layer counter is read while the next piece is being computed: no thread that computes wakes another.
 const LAYER_POLL: Duration = Duration::from_micros(500);
 
 pub(crate) struct Link {

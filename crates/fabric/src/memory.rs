@@ -31,7 +31,7 @@ pub trait KvMemory: Send + Sync {
     /// each of the peer's shards.
     ///
     /// # Safety
-    /// Until this returns, nobody else touches this layer of the page.
+    /// Until this returns, nothing else touches this layer of the page.
     unsafe fn receive(
         &self,
         shards: &[ShardLayout],
@@ -50,7 +50,7 @@ pub trait PeerMemory: Send {
     /// sums are over what was written: page after page, in each the peer's shards in order.
     ///
     /// # Safety
-    /// Until this returns, nobody else touches this layer of our pages.
+    /// Until this returns, nothing else touches this layer of our pages.
     unsafe fn copy(&mut self, layer: u32, pages: &[(PageId, PageId)]) -> io::Result<Vec<u64>>;
 }
 

@@ -20,7 +20,7 @@ use crate::wire::{Challenge, Hello, Open, ToSender, Transport, VERSION, read_bou
 
 /// Senders connected at once, unproven ones included; one more is turned away.
 pub(crate) const MAX_SENDERS: usize = 256;
-/// Two nonces' worth and a version: whoever sends more before it has proved anything is no sender.
+/// Two nonces' worth and a version: a peer that sends more before it has proved anything is no sender.
 const MAX_OPEN_BYTES: usize = 256;
 
 /// How long one end of a KV connection waits for the other.
@@ -28,7 +28,7 @@ const MAX_OPEN_BYTES: usize = 256;
 pub struct PortLimits {
     /// For everything before a sender has been welcomed.
     pub greeting: Duration,
-    /// Of a connection on which nothing arrives, or into which nothing can be written. Senders with nothing to say show
+    /// Of a connection on which nothing arrives, or into which nothing can be written. Senders with nothing to send show
     /// that they live four times as often.
     pub silence: Duration,
 }
@@ -107,7 +107,7 @@ pub(crate) struct Admitted {
     pub(crate) proof: Proof,
 }
 
-/// The receiver's half of a greeting. `Ok(Err(reason))`: the sender is refused, and told why.
+/// The receiver's half of a greeting. `Ok(Err(reason))`: the sender is refused, and gets the reason.
 pub(crate) fn admit(stream: &TcpStream, key: &PortKey, limits: &PortLimits) -> io::Result<Result<Admitted, String>> {
     let mut timed = Timed { stream, until: Instant::now() + limits.greeting };
     stream.set_write_timeout(Some(limits.silence))?;
@@ -127,7 +127,7 @@ pub(crate) fn admit(stream: &TcpStream, key: &PortKey, limits: &PortLimits) -> i
     Ok(Ok(Admitted { hello, proof: key.prove(End::Receiver, &ours, &nonce) }))
 }
 
-/// The sender's half. Its memory's addresses go to whoever answers there, the KV itself only to holders of the key.
+/// The sender's half. Its memory's addresses go to any peer that answers there, the KV itself only to holders of the key.
 pub(crate) fn introduce(
     stream: &TcpStream,
     key: &PortKey,

@@ -84,7 +84,7 @@ fn a_receiver_that_does_not_know_the_secret_gets_no_kv() {
 }
 
 #[test]
-fn whoever_says_nothing_or_trickles_is_dropped_in_time() {
+fn a_silent_or_trickling_peer_is_dropped_in_time() {
     let port = port();
     let mut silent = port.connect();
     let mut trickling = port.connect();
@@ -119,7 +119,7 @@ fn an_idle_connection_ends_unless_its_sender_shows_that_it_lives() {
     assert_eq!(until_closed(&mut silent), b"");
     alive.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let error = (&alive).read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nothing is said to it, and it is not closed");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nothing is sent to it, and it is not closed");
     done.store(true, Ordering::Release);
     beating.join().unwrap();
 }

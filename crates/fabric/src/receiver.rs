@@ -28,7 +28,7 @@ use crate::wire::{
 pub enum ReceiverEvent {
     /// Its sender has offered everything. `times` are the sender's.
     Landed { reservation: ReservationKey, verified_pages: u32, times: PromptTimes },
-    /// It was revoked while a block was being copied, and nobody writes to its pages any more.
+    /// It was revoked while a block was being copied, and its pages are written no more.
     Revoked { reservation: ReservationKey, verified_tokens: u32 },
 }
 
@@ -103,7 +103,7 @@ impl Receiver {
         })
     }
 
-    /// Nobody begins to write to the reservation's pages any more. Returns how many tokens, counted from the sequence's
+    /// No write to the reservation's pages begins any more. Returns how many tokens, counted from the sequence's
     /// start, are valid; `None` while a block is being copied: [`ReceiverEvent::Revoked`] follows when that has ended. Its
     /// sender loses its connection if it sends nothing for half a second.
     pub fn revoke(&self, target: &KvTarget) -> Option<u32> {
@@ -248,7 +248,7 @@ fn take(
     let pieces = offer.pages.chunks(at_once).zip(offer.checksums.chunks(at_once * page_sums));
     for (piece, (pages, sums)) in pieces.enumerate() {
         let first_index = offer.first_index.saturating_add((piece * at_once) as u32);
-        // Held until these pages are copied. Should their sender stop before that, it is cut off when somebody wants them.
+        // Held until these pages are copied. Should their sender stop before that, it is cut off when they are wanted.
         let mut inbox = expecting.as_ref().and_then(|slot| slot.lock_for(connection));
         let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
         let indexes = (0..pages.len() as u32).map(|at| first_index.saturating_add(at));

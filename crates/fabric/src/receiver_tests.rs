@@ -26,7 +26,7 @@ fn rig(shm_allowed: bool) -> Rig {
     let layout = KvLayout { order: PageOrder::PlainF32, layers: 1, kv_heads: 1, head_dim: 4 };
     let (from, to) = (HostMemory::new(layout.clone(), 2, 1).unwrap(), HostMemory::new(layout, 2, 1).unwrap());
     let (fences, counters) = (FenceTable::new().unwrap(), Arc::<FabricCounters>::default());
-    let (tell, events) = channel();
+    let (report, events) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = FabricOptions {
         numerics_id: "n".to_owned(),
@@ -35,7 +35,7 @@ fn rig(shm_allowed: bool) -> Rig {
         limits: PortLimits::default(),
     };
     let receiver = Receiver::start(listener, Arc::new(to), options, counters.clone(), move |event| {
-        tell.send(event).unwrap_or(());
+        report.send(event).unwrap_or(());
     })
     .unwrap();
     let hello = Hello { shards: from.addresses(), fences: fences.address(), host: host_identity(), shm_allowed };
@@ -54,7 +54,7 @@ impl Rig {
     /// Page 1 of the sender.
     fn block(&self) -> Vec<u8> {
         let shard = &self.from.shards()[0];
-        // SAFETY: a block of a live pool that nobody writes.
+        // SAFETY: a block of a live pool that nothing writes.
         unsafe { std::slice::from_raw_parts(shard.block(0, PageId(1)), shard.layout.block_bytes()) }.to_vec()
     }
 
@@ -142,7 +142,7 @@ fn nobody_waits_for_a_sender_that_has_stopped_in_a_block() {
     assert!(revoked.elapsed() < Duration::from_millis(25), "and that takes no waiting");
     let event = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(event, ReceiverEvent::Revoked { reservation: target.reservation, verified_tokens: 0 });
-    assert!(slot.inbox.try_lock().is_ok(), "nobody writes any more");
+    assert!(slot.inbox.try_lock().is_ok(), "no writer is left");
     assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))), "the connection is cut");
 }
 

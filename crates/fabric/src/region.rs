@@ -30,7 +30,7 @@ impl Mapping {
     /// At a multiple of a huge page.
     fn aligned(file: &File, bytes: usize, protection: libc::c_int) -> io::Result<Self> {
         // SAFETY: fresh addresses without memory behind them, of which the file gets those that it needs: a mapping that
-        // replaces another belongs to nobody else. The rest is given back.
+        // replaces another belongs to this call. The rest is given back.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             let room = Self::map(std::ptr::null_mut(), bytes + HUGE_PAGE_BYTES, libc::PROT_NONE, flags, -1)?;
@@ -47,7 +47,7 @@ impl Mapping {
     }
 
     /// # Safety
-    /// With a fixed address, nobody uses what was mapped there.
+    /// With a fixed address, nothing uses what was mapped there.
     unsafe fn map(
         at: *mut u8,
         bytes: usize,

@@ -102,7 +102,7 @@ impl Drop for Sender {
 }
 
 /// One hand-off in progress. Drop it before its pages are reused: that closes the fence, and offers still on their way are
-/// refused by whoever reads them.
+/// refused by their readers.
 pub struct Export {
     link: Arc<Link>,
     #[expect(dead_code, reason = "open while it lives")]

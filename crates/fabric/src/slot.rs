@@ -99,7 +99,7 @@ impl Read for Arriving<'_> {
     }
 }
 
-/// Watches a block that is being copied while somebody else wants its pages.
+/// Watches a block that is being copied while another caller wants its pages.
 pub(crate) struct Stall {
     since: Instant,
     received_bytes: Option<u64>,
@@ -122,9 +122,9 @@ impl Stall {
     }
 }
 
-/// What remains of a hand-off that nobody waits for any more.
+/// What remains of a hand-off that is not waited for any more.
 pub(crate) enum Closed {
-    /// Nobody writes to its pages; this many tokens are verified.
+    /// Its pages are written no more; this many tokens are verified.
     Now(u32),
     /// A block is being copied into its pages.
     Copying(Arc<Slot>),

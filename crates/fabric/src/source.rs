@@ -56,7 +56,7 @@ impl Source {
     /// are not wanted: they have no sums.
     ///
     /// # Safety
-    /// Until this returns, nobody else touches this layer of our pages.
+    /// Until this returns, nothing else touches this layer of our pages.
     pub(crate) unsafe fn receive(
         &mut self,
         layer: u32,

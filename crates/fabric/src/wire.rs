@@ -108,7 +108,7 @@ pub(crate) enum ToSender {
     Refused {
         reason: String,
     },
-    /// `damaged`: a block was not what its checksum says.
+    /// `damaged`: a block did not match its checksum.
     Taken {
         reservation: ReservationKey,
         bytes: u64,

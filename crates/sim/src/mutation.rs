@@ -25,7 +25,7 @@ pub enum Mutation {
     /// Pages of a sequence that has ended may be given to a receiver of KV while a step that touches them is in flight: the
     /// engine takes a step for ended whose last layer is still being written.
     GivePagesInFlight,
-    /// A receiver of KV says that nobody writes to revoked pages while it is still copying into them.
+    /// A receiver of KV reports revoked pages as written no more while it is still copying into them.
     ReportRevokedInCopy,
 }
 

@@ -1,7 +1,7 @@
 //! KV memory on huge pages, where reading it does not wait for the address of every 4 KiB to be looked up.
 //!
 //! Linux gives shared memory huge pages only where an administrator has allowed it, but moves what is there into them on
-//! request. It is requested as pages come into use, so that memory which nobody uses stays free:
+//! request. It is requested as pages come into use, so that memory which is not used stays free:
 //!
 //! ```text
 //!   region     | layer 0                     | layer 1                     |
@@ -56,7 +56,7 @@ impl HugePages {
             run_where_the_process_may();
             huge.move_used();
             huge.at_work.store(false, Ordering::SeqCst);
-            // Whoever found it at work has left the rest to it.
+            // Callers that found it at work have left the rest to it.
             huge.move_if_worth_it();
         });
         if started.is_err() {
@@ -85,7 +85,7 @@ impl HugePages {
     }
 }
 
-/// Whoever starts this thread may be bound to a core that steps need. The process's first thread is bound to none, but
+/// The thread that starts this one may be bound to a core that steps need. The process's first thread is bound to none, but
 /// has all cores that its user allows.
 fn run_where_the_process_may() {
     // SAFETY: any bits are a set of cores. Where the system does not answer, this thread stays where it is.
@@ -122,7 +122,7 @@ impl HostShard {
             return Ok(());
         }
         match io::Error::last_os_error() {
-            // Somebody held a page just then: the chunk stays as it is.
+            // A page was held just then: the chunk stays as it is.
             error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
             error => Err(error),
         }
@@ -176,7 +176,7 @@ mod tests {
             println!("this system moves nothing");
             return;
         }
-        // Nobody has written a byte: what memory there is came with chunks. Some may have been refused for the moment.
+        // No byte was written: what memory there is came with chunks. Some may have been refused for the moment.
         let chunks = middles(&huge.shards[0].layout, &(0..150)).count();
         let resident = resident_bytes(&huge.shards[0]);
         assert!(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_other_bytes() {
+    fn no_reader_sees_other_bytes() {
         let huge = huge_pages(128);
         let shard = &huge.shards[0];
         let remote = RemoteRegion::open(&shard.region.address()).unwrap();
@@ -206,14 +206,14 @@ mod tests {
             // Some are written while they move.
             huge.in_use(page + 1);
             for i in 0..words {
-                // SAFETY: inside the block; nobody else writes it.
+                // SAFETY: inside the block; nothing else writes it.
                 unsafe { *block(layer, page).add(i) = value(layer, page, i) };
             }
         }
         for (layer, page) in all() {
             let at = remote.at(shard.layout.block_at(layer, PageId(page)), words * 8).unwrap().cast::<u64>();
             for i in 0..words {
-                // SAFETY: both mappings hold the block, and nobody writes it now.
+                // SAFETY: both mappings hold the block, and nothing writes it now.
                 let (here, there) = unsafe { (*block(layer, page).add(i), *at.as_ptr().add(i)) };
                 assert_eq!((here, there), (value(layer, page, i), value(layer, page, i)), "{layer} {page} {i}");
             }

@@ -53,7 +53,7 @@ impl KvMemory for HostMemory {
     ) -> io::Result<Vec<u64>> {
         let sums = shards.iter().map(|shard| {
             let fill = |sum: &mut Checksum, _: usize, target: *mut u8, bytes: usize| {
-                // SAFETY: a piece of a block that nobody else touches, by the caller's promise.
+                // SAFETY: a piece of a block that nothing else touches, by the caller's promise.
                 let piece = unsafe { std::slice::from_raw_parts_mut(target, bytes) };
                 input.read_exact(piece)?;
                 sum.update(piece);
@@ -79,7 +79,7 @@ impl HostMemory {
     fn blocks(&self, layer: u32, pages: &[PageId]) -> impl Iterator<Item = &[u8]> {
         pages.iter().flat_map(move |page| self.offered().map(move |shard| (shard, *page))).map(move |(shard, page)| {
             // SAFETY: a block of our own. Steps do not write a page that is being handed over; should it be reused
-            // all the same after an abort, the fence or the checksum tells the receiver.
+            // all the same after an abort, the receiver notices by the fence or the checksum.
             unsafe { std::slice::from_raw_parts(shard.block(layer, page), shard.layout.block_bytes()) }
         })
     }
@@ -89,7 +89,7 @@ impl HostMemory {
     /// block, and adds to the sum what it has written.
     ///
     /// # Safety
-    /// Nobody else touches this layer of the page.
+    /// Nothing else touches this layer of the page.
     unsafe fn place(
         &self,
         theirs: &ShardLayout,
@@ -142,7 +142,7 @@ impl PeerMemory for HostPeer {
             let block = layout.block_at(layer, theirs);
             let fill = |sum: &mut Checksum, at: usize, target: *mut u8, bytes: usize| {
                 let source = region.at(block + at, bytes).ok_or_else(outside)?;
-                // SAFETY: the source is mapped, and nobody else touches the target, by the caller's promise.
+                // SAFETY: the source is mapped, and nothing else touches the target, by the caller's promise.
                 unsafe { sum.copy(source.as_ptr(), target, bytes) };
                 Ok(())
             };

@@ -97,17 +97,18 @@ fn pair(from_shards: u32, to_shards: u32, shm: bool) -> Pair {
 
 fn pair_with(from_shards: u32, to_shards: u32, shm: bool, layers_done: LayerCounter) -> Pair {
     let (from, to) = (side(from_shards), side(to_shards));
-    let (tell, events) = channel();
+    let (report, events) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let receiver =
-        Receiver::start(listener, to.pool.clone(), options(true), to.counters.clone(), move |l| tell.send(l).unwrap())
-            .unwrap();
+    let receiver = Receiver::start(listener, to.pool.clone(), options(true), to.counters.clone(), move |l| {
+        report.send(l).unwrap()
+    })
+    .unwrap();
     let sender = Sender::new(from.pool.clone(), layers_done.clone(), options(shm), from.counters.clone()).unwrap();
     Pair { from, to, layers_done, sender, receiver, events }
 }
 
 impl Pair {
-    /// Tokens that count when nobody writes to the target's pages any more.
+    /// Tokens that count when the target's pages are written no more.
     fn revoke(&self, target: &KvTarget) -> u32 {
         self.receiver.revoke(target).unwrap_or_else(|| match self.events.recv_timeout(TIMEOUT).unwrap() {
             ReceiverEvent::Revoked { verified_tokens, .. } => verified_tokens,
@@ -126,8 +127,8 @@ fn delivered(verified_pages: u32) -> Outcome {
 }
 
 fn outcome_channel() -> (impl FnOnce(Outcome) + Send, Channel<Outcome>) {
-    let (tell, outcome) = channel();
-    (move |o| tell.send(o).unwrap(), outcome)
+    let (report, outcome) = channel();
+    (move |o| report.send(o).unwrap(), outcome)
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn nothing_is_written_after_revoke() {
         (1..LAYERS).for_each(|_| pair.layers_done.layer_done());
         export.finish(PromptTimes::default());
         assert_eq!(outcome.recv_timeout(TIMEOUT).unwrap(), delivered(0));
-        assert!(holds(&pair.to.pool, PageId(6), PageId(6)), "the page belongs to someone else by now");
+        assert!(holds(&pair.to.pool, PageId(6), PageId(6)), "the page belongs to another sequence by now");
         assert!(FabricCounters::get(&pair.to.counters.unknown_offers) > 0);
     }
 }

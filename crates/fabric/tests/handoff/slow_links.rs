@@ -14,7 +14,7 @@ use baton_fabric::{
 
 use super::{TIMEOUT, delivered, offer, options, outcome_channel};
 
-/// Accepts for `receiver`, and carries nothing until `gate` opens; then so many bytes per millisecond.
+/// Accepts for `receiver`, and carries nothing until `gate` opens; then `bytes_per_ms` bytes per millisecond.
 fn throttled(receiver: SocketAddr, gate: Channel<()>, bytes_per_ms: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -45,10 +45,10 @@ fn a_slow_receiver_is_only_late() {
     const MANY_LAYERS: u32 = 80;
     const CHUNKS: u32 = 200;
     let memory = || memory(MANY_LAYERS, CHUNKS);
-    let (tell, landed) = channel();
+    let (report, landed) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let receiver =
-        Receiver::start(listener, memory(), options(true), Arc::default(), move |l| tell.send(l).unwrap()).unwrap();
+        Receiver::start(listener, memory(), options(true), Arc::default(), move |l| report.send(l).unwrap()).unwrap();
     let layers_done = LayerCounter::default();
     let sender = Sender::new(memory(), layers_done.clone(), options(false), Arc::default()).unwrap();
     let pages: Vec<_> = (0..CHUNKS).map(PageId).collect();

@@ -1,4 +1,4 @@
-//! Generations that say whether offered pages still hold what was offered, as in `crates/fabric`.
+//! Generations that show whether offered pages still hold what was offered, as in `crates/fabric`.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {

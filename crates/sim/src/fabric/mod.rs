@@ -121,7 +121,7 @@ impl Fabric {
         lock(&self.0).layers_done(process, layers_done);
     }
 
-    /// The process has died: its links break, and nobody answers there.
+    /// The process has died: its links break, and its address no longer answers.
     pub(crate) fn leave(&self, process: ProcessId) {
         let mut state = lock(&self.0);
         state.listening.retain(|_, listening| *listening != process);

@@ -207,7 +207,7 @@ impl State {
         (self.mutation == Some(Mutation::ReportRevokedInCopy)).then(|| expected.verified_tokens())
     }
 
-    /// Nobody writes to a reservation's pages any more. Returns the tokens that are verified.
+    /// A reservation's pages are written no more. Returns the tokens that are verified.
     pub(super) fn end_expecting(&mut self, process: ProcessId, id: ReservationId) -> usize {
         let Some(node) = self.nodes.get_mut(&process) else { return 0 };
         let Some(key) = node.expected.keys().find(|key| key.reservation == id).copied() else { return 0 };
