@@ -19,7 +19,7 @@ use baton_core::{Choice, PAGE_TOKENS, PageId, SamplingParams, TokenId};
 use baton_cpu::{CpuBackend, CpuOptions, KvDtype, Products, StorageDtype, WeightForm};
 use baton_model::{Model, ModelSource};
 
-/// Whole distributions are held in memory for this many positions.
+/// Positions whose whole distributions are held in memory.
 const STEP_TOKENS: usize = 64;
 
 fn main() -> Result<()> {
@@ -88,7 +88,7 @@ fn write_logprobs(
     let mut output = StepOutput::default();
     let mut row = vec![0.0_f32; vocab];
     let mut first_position = 0;
-    // What follows the last token is not needed.
+    // What follows the last token is not compared.
     let followed = generated.split_last().map_or(generated, |(_, followed)| followed);
     for step in prompt.chunks(STEP_TOKENS).chain(followed.chunks(1)) {
         let end = first_position + step.len();

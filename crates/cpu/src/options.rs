@@ -46,7 +46,7 @@ pub enum KvDtype {
 /// How weights of bf16 lie in memory. Neither changes a bit of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightForm {
-    /// Compact where weights are large enough that decoding waits for memory, and few instructions expand them while it does.
+    /// Compact where decoding waits for weights from memory, and few instructions expand them meanwhile.
     #[default]
     Auto,
     /// As they are multiplied: what many rows want.

@@ -44,7 +44,7 @@ fn bf16_stays_within_its_rounding() {
     }
 }
 
-/// Bounds as above. Codes of eight bits show most on the bundled model, whose attention has learnt to be sharp: a divergence
+/// Bounds as above. KV in eight bits shows most on the bundled model, whose attention has learnt to be sharp: a divergence
 /// of 1e-4 instead of 7e-6.
 #[test]
 fn int8_kv_stays_close() {

@@ -26,7 +26,7 @@ use self::queries::{NextQueries, Queries, Query};
 use self::softmax::{BlockSum, Folded};
 use super::rope::{RopeTable, rotated};
 use crate::batch::Batch;
-use crate::matmul::arithmetic::{Arithmetic, Waiting};
+use crate::matmul::arithmetic::{Arithmetic, LeftOperand};
 use crate::memory::kv::{KvShard, apply_scales};
 use crate::memory::region::Floats;
 use crate::memory::shared::Shared;
@@ -73,7 +73,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
         item: &'a ItemRows,
         kv_head: usize,
         scratch: &'a mut AttentionScratch<E>,
-        out: Waiting<'a, W>,
+        out: LeftOperand<'a, W>,
     ) -> AttentionItem<'a, E, W> {
         AttentionItem { queries: self.queries(batch, item, kv_head), next: None, scratch, out }
     }
@@ -99,7 +99,7 @@ impl<'a, E: BlockProducts> Attention<'a, E> {
         item: &'a ItemRows,
         kv_head: usize,
         scratch: &'a mut AttentionScratch<E>,
-        out: Waiting<'a, W>,
+        out: LeftOperand<'a, W>,
     ) -> AttentionFold<'a, E, W> {
         AttentionFold(self.item(batch, item, kv_head, scratch, out))
     }
@@ -142,7 +142,7 @@ pub(crate) struct AttentionItem<'a, E: BlockProducts, W: Arithmetic> {
     queries: Queries<'a, E>,
     next: Option<NextQueries>,
     scratch: &'a mut AttentionScratch<E>,
-    out: Waiting<'a, W>,
+    out: LeftOperand<'a, W>,
 }
 
 impl<'a, E: BlockProducts, W: Arithmetic> AttentionItem<'a, E, W> {

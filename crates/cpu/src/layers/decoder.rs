@@ -19,8 +19,8 @@ use self::step::Step;
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::rope::RopeTable;
 use crate::batch::Batch;
-use crate::matmul::arithmetic::Waiting;
-use crate::matmul::gemm::OwnRows;
+use crate::matmul::arithmetic::LeftOperand;
+use crate::matmul::gemm::RowOwners;
 use crate::matmul::multiply::Multiply;
 use crate::matmul::quant::{QuantMatmul, TokenMatmuls};
 use crate::memory::kv::{KeyScales, KvPool, KvShape};
@@ -69,7 +69,7 @@ pub(crate) trait Decode: Send {
     fn step(
         &mut self,
         batch: &Batch,
-        products: QuantMatmul,
+        quant_matmul: QuantMatmul,
         sink: &dyn LogitsSink,
         watchers: Watchers<'_>,
     ) -> Result<(), BackendError>;
@@ -160,12 +160,12 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
     fn step(
         &mut self,
         batch: &Batch,
-        products: QuantMatmul,
+        quant_matmul: QuantMatmul,
         sink: &dyn LogitsSink,
         watchers: Watchers<'_>,
     ) -> Result<(), BackendError> {
         let shard_members = self.team.size().div_ceil(self.shards.count);
-        let rows = OwnRows::of::<W>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
+        let rows = RowOwners::of::<W>(batch.rows.len(), self.spec.hidden, shard_members, self.shards.count);
         self.attention.cut(batch, shard_members, &rows);
         self.kv.memory().in_use(batch.pages.iter().map(|page| page.0 + 1).max().unwrap_or(0));
         let (workspace, rows) = (&mut self.workspace, batch.rows.len());
@@ -177,7 +177,7 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
             shards: self.shards,
             embedding: &self.embedding,
             weights: &self.weights,
-            products,
+            quant_matmul,
             rope: &self.rope,
             kv: &self.kv,
             key_scales: self.key_scales.as_ref(),
@@ -190,8 +190,8 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
             widths: workspace.widths,
             hidden: Shared::new(workspace.hidden.as_mut_slice()),
             qkv: Shared::new(workspace.qkv.as_mut_slice()),
-            attended: Waiting::new(Shared::new(workspace.attended.as_mut_slice()), rows, workspace.widths.attended),
-            gated: Waiting::new(Shared::new(workspace.gated.as_mut_slice()), rows, workspace.widths.ffn),
+            attended: LeftOperand::new(Shared::new(workspace.attended.as_mut_slice()), rows, workspace.widths.attended),
+            gated: LeftOperand::new(Shared::new(workspace.gated.as_mut_slice()), rows, workspace.widths.ffn),
             logits: Shared::new(workspace.logits.as_mut_slice()),
             logits_rows: workspace.logits_rows,
             scratch: Shared::new(&mut workspace.scratch),
@@ -207,7 +207,7 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
 
     fn numerics(&self, products: Option<TokenMatmuls>) -> String {
         let products = products.map_or("", TokenMatmuls::in_numerics_id);
-        format!("{}-{}{products}{}", W::NAME, W::PLAN, K::NUMERICS)
+        format!("{}-{}{products}{}", W::NAME, W::NUMERICS, K::NUMERICS)
     }
 
     fn products(&self, wanted: TokenMatmuls) -> Option<TokenMatmuls> {

@@ -1,8 +1,8 @@
-//! What a storage type means for products: which numbers they multiply, and in which order they add.
+//! What a storage type means for matmuls: which numbers they multiply, and in which order they add.
 //!
 //! ```text
-//!   f32    one chain of fused multiply-adds over k                                   chain
-//!   bf16   rows are rounded to bf16, sums taken in blocks of 32 k, as tiles do it    pairs
+//!   f32    one chain of fused multiply-adds over k
+//!   bf16   rows are rounded to bf16, sums taken in blocks of 32 k, as tiles do it
 //! ```
 
 use crate::memory::region::Number;
@@ -12,22 +12,22 @@ use crate::weights::element::Element;
 
 pub(crate) trait Arithmetic: Element {
     /// Changes whenever the bits of a result do: order of sums, rounding, attention blocks, elementwise functions.
-    const PLAN: &'static str;
-    /// What rows that wait for a product are made of.
+    const NUMERICS: &'static str;
+    /// The elements of rows that are stored for a matmul.
     type Left: Number;
-    /// Items of a product begin at multiples of this many rows.
+    /// Items of a matmul begin at multiples of this number of rows.
     const TILE_ROWS: usize;
 
-    /// Rows × columns, with the padding that products want.
-    fn waiting_elements(rows: usize, width: usize) -> usize;
+    /// Elements of a left operand, with the padding that matmuls want.
+    fn left_operand_elements(rows: usize, width: usize) -> usize;
 
-    /// How far waiting rows of this width are apart, in whatever [`Self::waiting_index`] counts.
-    fn waiting_apart(width: usize) -> usize;
+    /// The stride of rows of this width, as [`Self::left_operand_index`] takes it.
+    fn left_operand_stride(width: usize) -> usize;
 
-    /// Where (row, column) of waiting rows lies; 16 columns from a multiple of 16 on are side by side.
-    fn waiting_index(row: usize, column: usize, apart: usize) -> usize;
+    /// The index of (row, column) in a left operand; 16 columns from a multiple of 16 on are side by side.
+    fn left_operand_index(row: usize, column: usize, stride: usize) -> usize;
 
-    /// Turns 16 values into what the product reads.
+    /// Stores 16 values as matmuls read them.
     ///
     /// # Safety
     /// 16 elements are writable at `to`.
@@ -35,35 +35,35 @@ pub(crate) trait Arithmetic: Element {
 
     fn left_from_f32(value: f32) -> Self::Left;
 
-    /// The most rows that one item of a product of this depth should have: whole tiles.
+    /// The most rows that one item of a matmul of this depth should have: whole tiles.
     fn item_rows(depth: usize) -> usize;
 
-    /// Whether rows so deep do not stay near from one item to the next where there are tiles, so that few items are better.
+    /// Whether rows of this depth leave the caches between two items where there are tiles, so that few items are better.
     fn reads_rows_again(_depth: usize) -> bool {
         false
     }
 }
 
-/// Rows that one phase writes for a product of the next.
-pub(crate) struct Waiting<'a, E: Arithmetic> {
+/// Rows that one phase writes for a matmul of the next.
+pub(crate) struct LeftOperand<'a, E: Arithmetic> {
     values: Shared<'a, E::Left>,
     rows: usize,
     width: usize,
-    apart: usize,
+    stride: usize,
 }
 
-impl<E: Arithmetic> Clone for Waiting<'_, E> {
+impl<E: Arithmetic> Clone for LeftOperand<'_, E> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<E: Arithmetic> Copy for Waiting<'_, E> {}
+impl<E: Arithmetic> Copy for LeftOperand<'_, E> {}
 
-impl<'a, E: Arithmetic> Waiting<'a, E> {
+impl<'a, E: Arithmetic> LeftOperand<'a, E> {
     pub(crate) fn new(values: Shared<'a, E::Left>, rows: usize, width: usize) -> Self {
-        assert!(values.len() >= E::waiting_elements(rows, width));
-        Self { values, rows, width, apart: E::waiting_apart(width) }
+        assert!(values.len() >= E::left_operand_elements(rows, width));
+        Self { values, rows, width, stride: E::left_operand_stride(width) }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -75,14 +75,14 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     }
 
     /// # Safety
-    /// No thread writes these rows while the result is read.
+    /// No one writes these rows while the result is read.
     pub(crate) unsafe fn at_row(&self, row: usize) -> *const E::Left {
         assert!(row <= self.rows);
         // SAFETY: inside the buffer, or one past its end.
-        unsafe { self.values.as_ptr().add(E::waiting_index(row, 0, self.apart)) }
+        unsafe { self.values.as_ptr().add(E::left_operand_index(row, 0, self.stride)) }
     }
 
-    /// Columns `column..column + 16`, where `column` is a multiple of 16.
+    /// Writes columns `column..column + 16`, where `column` is a multiple of 16.
     ///
     /// # Safety
     /// They exist, and no other thread uses them in this phase.
@@ -90,10 +90,10 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
     pub(crate) unsafe fn put<L: Lanes>(&self, row: usize, column: usize, values: L) {
         debug_assert!(row < self.rows && column + LANES <= self.width && column.is_multiple_of(LANES));
         // SAFETY: the caller's promise.
-        unsafe { E::put(values, self.values.as_ptr().add(E::waiting_index(row, column, self.apart))) }
+        unsafe { E::put(values, self.values.as_ptr().add(E::left_operand_index(row, column, self.stride))) }
     }
 
-    /// Columns from any one on, each value times `scale`.
+    /// Writes columns from `column` on, each value times `scale`.
     ///
     /// # Safety
     /// No other thread uses them in this phase.
@@ -108,7 +108,7 @@ impl<'a, E: Arithmetic> Waiting<'a, E> {
         for (i, &value) in values.iter().enumerate().skip(aligned) {
             // SAFETY: inside the buffer; exclusive by the caller's promise.
             unsafe {
-                *self.values.as_ptr().add(E::waiting_index(row, column + i, self.apart)) =
+                *self.values.as_ptr().add(E::left_operand_index(row, column + i, self.stride)) =
                     E::left_from_f32(value * scale);
             }
         }

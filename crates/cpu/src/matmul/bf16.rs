@@ -1,4 +1,4 @@
-//! Products of bf16, in the order in which AMX takes its sums: machines without tiles do the same with fused multiply-adds.
+//! Matmuls of bf16, in the order in which AMX takes its sums: machines without tiles do the same with fused multiply-adds.
 //!
 //! ```text
 //!   k        0  1  2  3 … 31 | 32 33 …          in blocks of 32, the last one filled up with zeros
@@ -9,8 +9,6 @@
 //!
 //! Left-hand rows are rounded to bf16; sums are f32. Denormals are zero throughout.
 
-#[cfg(target_arch = "x86_64")]
-mod ahead;
 mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod expanding;
@@ -18,7 +16,11 @@ mod few_rows;
 #[cfg(target_arch = "x86_64")]
 mod many_rows;
 #[cfg(target_arch = "x86_64")]
+mod next_weights;
+#[cfg(target_arch = "x86_64")]
 mod overlap;
+#[cfg(target_arch = "x86_64")]
+mod pace;
 #[cfg(target_arch = "x86_64")]
 mod passes;
 mod product;
@@ -28,8 +30,6 @@ mod streamed;
 #[cfg(target_arch = "x86_64")]
 mod sums;
 mod tile_rows;
-#[cfg(target_arch = "x86_64")]
-mod turns;
 mod vectors;
 
 use half::bf16;
@@ -49,26 +49,26 @@ use crate::matmul::arithmetic::Arithmetic;
 use crate::matmul::gemm::GemmItem;
 use crate::matmul::multiply::Multiply;
 use crate::matmul::quant::{self, QuantMatmul};
-use crate::matmul::rows::Rows;
+use crate::matmul::rows::LeftRows;
 use crate::simd::vector::{Lanes, to_bf16};
-use crate::weights::layout::{BLOCK_DEPTH, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
+use crate::weights::layout::{BLOCK_DEPTH, TILE_ROWS, WHOLE_BLOCKS, block_stride, tile_index};
 
 impl Arithmetic for bf16 {
-    const PLAN: &'static str = "bf16-pairs-v3";
+    const NUMERICS: &'static str = "bf16-pairs-v3";
     type Left = Self;
     const TILE_ROWS: usize = PRODUCT_ROWS;
 
-    fn waiting_elements(rows: usize, width: usize) -> usize {
-        rows.next_multiple_of(TILE_ROWS) * blocks_apart(width.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH
+    fn left_operand_elements(rows: usize, width: usize) -> usize {
+        rows.next_multiple_of(TILE_ROWS) * block_stride(width.div_ceil(BLOCK_DEPTH)) * BLOCK_DEPTH
     }
 
-    fn waiting_apart(width: usize) -> usize {
-        blocks_apart(width.div_ceil(BLOCK_DEPTH))
+    fn left_operand_stride(width: usize) -> usize {
+        block_stride(width.div_ceil(BLOCK_DEPTH))
     }
 
     #[inline(always)]
-    fn waiting_index(row: usize, column: usize, apart: usize) -> usize {
-        tile_index(row, column, apart)
+    fn left_operand_index(row: usize, column: usize, stride: usize) -> usize {
+        tile_index(row, column, stride)
     }
 
     #[inline(always)]
@@ -98,15 +98,15 @@ impl Multiply for bf16 {
     #[inline(always)]
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut TileRows) {
         let (matrix, rows) = (&item.weights.matrix, item.rows.len());
-        if let Some(cells) = matrix.quantized()
-            && item.gemm.products == QuantMatmul::Integer
+        if let Some(quantized) = matrix.quantized()
+            && item.gemm.quant_matmul == QuantMatmul::Integer
         {
-            return quant::integers::<L>(item, cells, &mut packed.quant);
+            return quant::integers::<L>(item, quantized, &mut packed.quant);
         }
         let left = match &item.gemm.x {
-            Rows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
+            LeftRows::Normed(rows) => packed.pack::<L>(rows, item.rows.clone()),
             // SAFETY: written in an earlier phase; items begin at whole tiles.
-            Rows::Waiting(rows) => unsafe { rows.at_row(item.rows.start) },
+            LeftRows::Stored(rows) => unsafe { rows.at_row(item.rows.start) },
         };
         match rows {
             _ if rows <= matrix.most_rows_as_read::<L>() => few_rows::<L>(item, left, packed),

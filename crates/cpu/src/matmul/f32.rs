@@ -22,21 +22,21 @@ const TILE_PANELS: usize = 8;
 struct Sums([f32; MAX_TILE_ROWS * TILE_PANELS * LANES]);
 
 impl Arithmetic for f32 {
-    const PLAN: &'static str = "fma-chain-v3";
+    const NUMERICS: &'static str = "fma-chain-v3";
     type Left = Self;
     const TILE_ROWS: usize = MAX_TILE_ROWS;
 
-    fn waiting_elements(rows: usize, width: usize) -> usize {
+    fn left_operand_elements(rows: usize, width: usize) -> usize {
         rows * padded(width)
     }
 
-    fn waiting_apart(width: usize) -> usize {
+    fn left_operand_stride(width: usize) -> usize {
         padded(width)
     }
 
     #[inline(always)]
-    fn waiting_index(row: usize, column: usize, apart: usize) -> usize {
-        row * apart + column
+    fn left_operand_index(row: usize, column: usize, stride: usize) -> usize {
+        row * stride + column
     }
 
     #[inline(always)]

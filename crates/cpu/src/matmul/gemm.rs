@@ -1,24 +1,24 @@
 //! Projections of many rows: which part of the output is one item for the team, and what becomes of the sums.
 
-mod places;
+mod output_rows;
 
 use std::ops::Range;
 
-pub(crate) use self::places::Places;
-use crate::matmul::arithmetic::{Arithmetic, Waiting};
+pub(crate) use self::output_rows::OutputRows;
+use crate::matmul::arithmetic::{Arithmetic, LeftOperand};
 use crate::matmul::quant::QuantMatmul;
-use crate::matmul::rows::Rows;
+use crate::matmul::rows::LeftRows;
 use crate::memory::shared::Shared;
 use crate::simd::isa::Isa;
 use crate::weights::Projection;
 
 /// y = x · W + bias for all rows of a step, each shard its own columns of y.
 pub(crate) struct Gemm<'a, E: Arithmetic> {
-    pub(crate) x: Rows<'a, E>,
+    pub(crate) x: LeftRows<'a, E>,
     /// One part per shard.
     pub(crate) weights: &'a [Projection<E>],
-    /// With weights that are codes.
-    pub(crate) products: QuantMatmul,
+    /// How quantized weights are multiplied.
+    pub(crate) quant_matmul: QuantMatmul,
     pub(crate) y: Output<'a, E>,
 }
 
@@ -34,19 +34,19 @@ pub(crate) enum Output<'a, E: Arithmetic> {
         stride: usize,
     },
     /// Panels alternate between gate and up: silu(gate) · up, half as wide as W.
-    Gated(Waiting<'a, E>),
+    Gated(LeftOperand<'a, E>),
 }
 
 /// Rows of a step in blocks, which belong to members in turn: what a member computes of its own rows stays in its caches from
 /// one phase to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnRows {
+pub(crate) struct RowOwners {
     block: usize,
     blocks: usize,
     pub(crate) owners: usize,
 }
 
-impl OwnRows {
+impl RowOwners {
     /// For `members` of each shard; blocks are multiples of `tile_rows`, which divides `item_rows`.
     fn new(rows: usize, (tile_rows, item_rows): (usize, usize), members: usize, shards: usize) -> Self {
         let own = rows.div_ceil(members).max(LEAST_OWN_ROWS).next_multiple_of(tile_rows);
@@ -55,7 +55,7 @@ impl OwnRows {
         Self { block, blocks, owners: if shards > 1 { 1 } else { blocks.min(members).max(1) } }
     }
 
-    /// As products of so deep rows have them.
+    /// As matmuls of this depth split rows.
     pub(crate) fn of<E: Arithmetic>(rows: usize, depth: usize, members: usize, shards: usize) -> Self {
         Self::new(rows, (E::TILE_ROWS, E::item_rows(depth)), members, shards)
     }
@@ -65,7 +65,7 @@ impl OwnRows {
     }
 }
 
-/// How a product is cut into items, in every shard. Who has done its own queue helps others.
+/// How a matmul is split into items, in every shard. A member that has finished its own queue helps others.
 ///
 /// ```text
 ///   many rows          panels
@@ -75,7 +75,7 @@ impl OwnRows {
 ///   few              | 0 | 1 || 0 | 1 |  queues 0 and 1: what a member prefetches beyond its item is its next one
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct WorkSplit {
     row_block: usize,
     panel_block: usize,
     row_blocks: usize,
@@ -90,10 +90,10 @@ const FAR_ITEMS_PER_MEMBER: usize = 3;
 /// Fewer would read the weights too often for what they compute.
 const LEAST_OWN_ROWS: usize = 128;
 
-impl Cut {
-    /// `panels` and `members` of one shard; each member is to have `items` items.
-    fn new(own: &OwnRows, panels: usize, (members, items): (usize, usize), shards: usize) -> Self {
-        let &OwnRows { block: row_block, blocks: row_blocks, owners } = own;
+impl WorkSplit {
+    /// `panels` and `members` are those of one shard; each member is to have `items`.
+    fn new(own: &RowOwners, panels: usize, (members, items): (usize, usize), shards: usize) -> Self {
+        let &RowOwners { block: row_block, blocks: row_blocks, owners } = own;
         let wanted = (members * items).div_ceil(row_blocks);
         // Even, so that gate and up stay together.
         let panel_block = panels.div_ceil(wanted).next_multiple_of(4).min(panels.next_multiple_of(2)).max(2);
@@ -105,12 +105,13 @@ impl Cut {
         Self { row_block, panel_block, row_blocks, queues }
     }
 
-    fn in_many(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+    fn in_many(own: &RowOwners, panels: usize, members: usize, shards: usize) -> Self {
         Self::new(own, panels, (members, ITEMS_PER_MEMBER), shards)
     }
 
-    /// Only if the longest share is shorter then. An equal one is not enough: it is counted in whole items, and last ones have less.
-    fn in_few(own: &OwnRows, panels: usize, members: usize, shards: usize) -> Self {
+    /// Fewer items, if the longest share is shorter then. An equal one is not enough: it is counted in whole items, and last ones have
+    /// less.
+    fn in_few(own: &RowOwners, panels: usize, members: usize, shards: usize) -> Self {
         let few = Self::new(own, panels, (members, FAR_ITEMS_PER_MEMBER), shards);
         let many = Self::in_many(own, panels, members, shards);
         if few.longest_share(panels, members) < many.longest_share(panels, members) { few } else { many }
@@ -150,36 +151,35 @@ impl Cut {
 
 impl<E: Arithmetic> Gemm<'_, E> {
     /// For `members` of each shard.
-    pub(crate) fn cut(&self, isa: Isa, members: usize) -> Cut {
+    pub(crate) fn split(&self, isa: Isa, members: usize) -> WorkSplit {
         let panels = self.weights.iter().map(|part| part.matrix.panels()).max().unwrap_or(0);
         let depth = self.weights.first().map_or(0, |part| part.matrix.depth());
         let shards = self.weights.len();
-        let of_whole_numbers =
-            self.products == QuantMatmul::Integer && self.weights.iter().any(|part| part.matrix.is_quantized());
-        let own = OwnRows::of::<E>(self.x.len(), depth, members, shards);
-        let reads_again =
-            isa.has_tiles() && !of_whole_numbers && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
+        let is_integer =
+            self.quant_matmul == QuantMatmul::Integer && self.weights.iter().any(|part| part.matrix.is_quantized());
+        let own = RowOwners::of::<E>(self.x.len(), depth, members, shards);
+        let reads_again = isa.has_tiles() && !is_integer && own.block >= LEAST_OWN_ROWS && E::reads_rows_again(depth);
         if reads_again {
-            Cut::in_few(&own, panels, members, shards)
+            WorkSplit::in_few(&own, panels, members, shards)
         } else {
-            Cut::in_many(&own, panels, members, shards)
+            WorkSplit::in_many(&own, panels, members, shards)
         }
     }
 
-    pub(crate) fn items(&self, cut: &Cut, shard: usize, queue: usize) -> usize {
-        cut.items(self.weights[shard].matrix.panels(), queue)
+    pub(crate) fn items(&self, split: &WorkSplit, shard: usize, queue: usize) -> usize {
+        split.items(self.weights[shard].matrix.panels(), queue)
     }
 
-    pub(super) fn item(&self, cut: &Cut, shard: usize, (queue, item): (usize, usize)) -> GemmItem<'_, E> {
+    pub(super) fn item(&self, split: &WorkSplit, shard: usize, (queue, item): (usize, usize)) -> GemmItem<'_, E> {
         let weights = &self.weights[shard];
         let all_panels = weights.matrix.panels();
-        let (row_block, panel_block) = cut.place(all_panels, queue, item);
-        let (row, panel) = (row_block * cut.row_block, panel_block * cut.panel_block);
+        let (row_block, panel_block) = split.place(all_panels, queue, item);
+        let (row, panel) = (row_block * split.row_block, panel_block * split.panel_block);
         GemmItem {
             gemm: self,
             weights,
-            rows: row..(row + cut.row_block).min(self.x.len()),
-            panels: panel..(panel + cut.panel_block).min(all_panels),
+            rows: row..(row + split.row_block).min(self.x.len()),
+            panels: panel..(panel + split.panel_block).min(all_panels),
         }
     }
 }
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn few_items_where_they_are_even() {
         for (rows, members, panels) in [(512, 2, 44), (512, 4, 44), (512, 16, 8), (128, 2, 12)] {
-            let own = OwnRows::new(rows, (32, 256), members, 1);
-            assert_eq!(Cut::in_few(&own, 128, members, 1).panel_block, panels, "{rows} rows, {members} members");
+            let own = RowOwners::new(rows, (32, 256), members, 1);
+            assert_eq!(WorkSplit::in_few(&own, 128, members, 1).panel_block, panels, "{rows} rows, {members} members");
         }
     }
 
@@ -211,21 +211,25 @@ mod tests {
             for (tiles, panels) in
                 [((12, 12), 1), ((12, 96), 2), ((32, 256), 3), ((32, 256), 24), ((32, 512), 40), ((12, 96), 130)]
             {
-                for (shards, new) in [(1, Cut::in_many as fn(&_, _, _, _) -> _), (1, Cut::in_few), (2, Cut::in_many)] {
-                    let cut: Cut = new(&OwnRows::new(rows, tiles, members, shards), panels, members, shards);
-                    assert!(cut.row_block * cut.row_blocks >= rows && cut.row_block * (cut.row_blocks - 1) < rows);
-                    assert!(cut.row_blocks == 1 || cut.row_block.is_multiple_of(tiles.0));
-                    assert!(cut.panel_block.is_multiple_of(2) && cut.queues <= members);
-                    // A shard may have fewer panels than the one that the cut was made for.
+                for (shards, new) in
+                    [(1, WorkSplit::in_many as fn(&_, _, _, _) -> _), (1, WorkSplit::in_few), (2, WorkSplit::in_many)]
+                {
+                    let split: WorkSplit = new(&RowOwners::new(rows, tiles, members, shards), panels, members, shards);
+                    assert!(
+                        split.row_block * split.row_blocks >= rows && split.row_block * (split.row_blocks - 1) < rows
+                    );
+                    assert!(split.row_blocks == 1 || split.row_block.is_multiple_of(tiles.0));
+                    assert!(split.panel_block.is_multiple_of(2) && split.queues <= members);
+                    // A shard may have fewer panels than the one that the split was made for.
                     for panels in [panels, panels - 1] {
-                        let places = (0..cut.queues).flat_map(|queue| {
-                            (0..cut.items(panels, queue)).map(move |item| cut.place(panels, queue, item))
+                        let places = (0..split.queues).flat_map(|queue| {
+                            (0..split.items(panels, queue)).map(move |item| split.place(panels, queue, item))
                         });
                         let mut places: Vec<_> = places.collect();
                         places.sort_unstable();
-                        let blocks = panels.div_ceil(cut.panel_block);
-                        let expected = (0..cut.row_blocks).flat_map(|row| (0..blocks).map(move |panel| (row, panel)));
-                        assert_eq!(places, expected.collect::<Vec<_>>(), "{cut:?}");
+                        let blocks = panels.div_ceil(split.panel_block);
+                        let expected = (0..split.row_blocks).flat_map(|row| (0..blocks).map(move |panel| (row, panel)));
+                        assert_eq!(places, expected.collect::<Vec<_>>(), "{split:?}");
                     }
                 }
             }

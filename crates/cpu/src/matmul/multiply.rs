@@ -1,7 +1,7 @@
 //! The matmul of one item, by the arithmetic of its weights.
 
 use super::arithmetic::Arithmetic;
-use super::gemm::{Cut, Gemm, GemmItem};
+use super::gemm::{Gemm, GemmItem, WorkSplit};
 use crate::simd::vector::{Kernel, Lanes};
 use baton_backend::BackendError;
 
@@ -12,7 +12,7 @@ pub(crate) trait Multiply: Arithmetic {
     fn multiply<L: Lanes>(item: &GemmItem<'_, Self>, packed: &mut Self::Packed);
 }
 
-/// A member's own rows, packed as a product reads them.
+/// A member's own rows, packed as a matmul reads them.
 pub(crate) trait Packed: Send + Sized {
     /// For steps of up to `max_rows` rows of `depth` k; rows that others have packed are up to `max_depth` deep.
     fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, BackendError>;
@@ -24,12 +24,12 @@ pub(crate) trait Packed: Send + Sized {
 impl<E: Multiply> Gemm<'_, E> {
     pub(crate) fn kernel<'a>(
         &'a self,
-        cut: &Cut,
+        split: &WorkSplit,
         shard: usize,
         queue_and_item: (usize, usize),
         packed: &'a mut E::Packed,
     ) -> PackedItem<'a, E> {
-        PackedItem { item: self.item(cut, shard, queue_and_item), packed }
+        PackedItem { item: self.item(split, shard, queue_and_item), packed }
     }
 }
 

@@ -1,20 +1,21 @@
-//! The left-hand side of a product, before it is packed.
+//! The left-hand side of a matmul, before it is packed.
 
 use crate::batch::Wanted;
 use crate::layers::norm::RmsNorm;
-use crate::matmul::arithmetic::{Arithmetic, Waiting};
+use crate::matmul::arithmetic::{Arithmetic, LeftOperand};
 use crate::memory::shared::Shared;
 
-pub(crate) enum Rows<'a, E: Arithmetic> {
-    /// Of the residual stream.
+pub(crate) enum LeftRows<'a, E: Arithmetic> {
+    /// Rows of the residual stream.
     Normed(Normed<'a>),
-    Waiting(Waiting<'a, E>),
+    /// Rows that an earlier phase has written for this matmul.
+    Stored(LeftOperand<'a, E>),
 }
 
-/// Normed on the way: cheaper than a pass of its own, even where several members pack the same rows.
+/// Rows that are normed while they are packed: cheaper than a phase of its own, even where several members pack the same rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Normed<'a> {
-    /// Not written in the phase that packs them.
+    /// No one writes it in the phase that packs these rows.
     pub(crate) x: Shared<'a, f32>,
     pub(crate) stride: usize,
     pub(crate) which: Which<'a>,
@@ -28,14 +29,14 @@ pub(crate) enum Which<'a> {
     Listed(&'a [Wanted]),
 }
 
-impl<E: Arithmetic> Rows<'_, E> {
+impl<E: Arithmetic> LeftRows<'_, E> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Normed(rows) => match rows.which {
                 Which::First(rows) => rows,
                 Which::Listed(wanted) => wanted.len(),
             },
-            Self::Waiting(rows) => rows.rows(),
+            Self::Stored(rows) => rows.rows(),
         }
     }
 }
@@ -47,7 +48,7 @@ impl Normed<'_> {
             Which::First(_) => i,
             Which::Listed(wanted) => wanted[i].row,
         };
-        // SAFETY: no thread writes them in this phase.
+        // SAFETY: no one writes the rows in this phase.
         unsafe { self.x.slice(row * self.stride..(row + 1) * self.stride) }
     }
 }

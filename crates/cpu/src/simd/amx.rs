@@ -1,5 +1,5 @@
 //! Intel AMX: eight tile registers of 16 rows × 64 bytes. `tdpbf16ps` multiplies 16 rows × 32 k of bf16 with 32 k × 16
-//! columns and adds to 16 × 16 sums of f32, in the order that [`pairs`](crate::matmul::bf16) has made its own.
+//! columns and adds to 16 × 16 sums of f32, in the order that [bf16 matmuls](crate::matmul::bf16) follow everywhere.
 //!
 //! ```text
 //!   sums   tmm0 tmm1      left   tmm4      right   tmm6 tmm7

@@ -306,7 +306,7 @@ unsafe fn moved(bits: Bits, at: usize) -> __m512i {
     })
 }
 
-/// `count` bits of each word, from bit `at` on, in a mantissa.
+/// A mask of `count` bits, in a mantissa.
 #[inline(always)]
 fn biased(words: __m512i, count: usize, at: usize) -> __m512 {
     avx512!({

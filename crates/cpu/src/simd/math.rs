@@ -5,7 +5,7 @@
 
 use crate::simd::vector::{Lanes, MAGIC};
 
-/// Vectors that are computed side by side, where there are [registers](Lanes::MANY_REGISTERS) for them.
+/// Rows in step, where there are [registers](Lanes::MANY_REGISTERS) for them.
 pub(crate) const TOGETHER: usize = 4;
 
 /// 2ᶠ for |f| ≤ ½ as a polynomial, the highest power first.

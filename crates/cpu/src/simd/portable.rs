@@ -86,8 +86,8 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn load_bits(bits: Bits, at: usize) -> Self {
         // SAFETY: the caller's promise.
-        let codes = unsafe { Self::load_integers(bits) };
-        Self(codes.map(|code| bits_bias(at) + code as f32))
+        let values = unsafe { Self::load_integers(bits) };
+        Self(values.map(|value| bits_bias(at) + value as f32))
     }
 
     #[inline(always)]

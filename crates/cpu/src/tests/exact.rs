@@ -97,7 +97,7 @@ pub(super) fn check_all_ways(name: &str, weights: Arc<dyn Weights>, plain: Setup
     compare(&batched, &backend, "in a batch");
     let mut few = sequence(6, (64..128).collect());
     run_alone(&mut backend, &mut few, 3);
-    compare(&few, &backend, "three at a time, compact");
+    compare(&few, &backend, "three at a time, 12 bits");
 }
 
 #[test]
@@ -185,12 +185,12 @@ fn compact_weights_are_compact() {
     let tiny =
         specs.filter(|spec| spec.dtype == Dtype::Bf16).map(|spec| Arc::new(TinyModel::new(spec)) as Arc<dyn Weights>);
     for weights in tiny.chain([storyteller() as Arc<dyn Weights>]) {
-        let [plain, compact] = [WeightForm::Plain, WeightForm::Compact].map(|form| {
+        let [plain, bf12] = [WeightForm::Plain, WeightForm::Compact].map(|form| {
             let backend = Setup { weights: form, ..Setup::PLAIN }.backend(Arc::clone(&weights));
             Phase::ALL.map(|phase| backend.weight_bytes(phase))
         });
-        for (phase, (plain, compact)) in Phase::ALL.into_iter().zip(plain.into_iter().zip(compact)) {
-            assert!(compact <= plain * 77 / 100, "{phase:?}: {compact} bytes of {plain}");
+        for (phase, (plain, bf12)) in Phase::ALL.into_iter().zip(plain.into_iter().zip(bf12)) {
+            assert!(bf12 <= plain * 77 / 100, "{phase:?}: {bf12} bytes of {plain}");
         }
     }
 }

@@ -8,7 +8,7 @@ use half::bf16;
 use super::runner::{Sequence, Setup, distributions, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::layers::attention::BLOCK_TOKENS;
-use crate::matmul::quant::GIVEN_BACK;
+use crate::matmul::quant::TRUNCATION_FACTOR;
 use crate::memory::kv::KeyScales;
 use crate::weights::Weights;
 use crate::{KvDtype, Products};
@@ -44,7 +44,7 @@ fn is_quantized(weights: &dyn Weights, matrix: Part) -> bool {
 /// A matrix as it is multiplied.
 fn multiplied(weights: &dyn Weights, products: Products, matrix: Part) -> Vec<f64> {
     let is_cut = is_quantized(weights, matrix) && products == Products::Float;
-    let cut = |x: f64| f64::from(f32::from_bits((x as f32 * GIVEN_BACK).to_bits() & 0xffff_0000));
+    let cut = |x: f64| f64::from(f32::from_bits((x as f32 * TRUNCATION_FACTOR).to_bits() & 0xffff_0000));
     tensor(weights, matrix).into_iter().map(|x| if is_cut { cut(x) } else { x }).collect()
 }
 

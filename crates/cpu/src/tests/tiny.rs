@@ -61,8 +61,8 @@ pub(super) fn wide_group_spec(dtype: Dtype) -> DecoderSpec {
     }
 }
 
-/// Models with a depth over 2048, from which on matmuls are cut along k: into the gates, with enough columns that the sums of
-/// many rows are kept in several groups; out of the gates; and out of heads, enough that q, k and v of many rows are stored
+/// Models with a depth over 2048, from which on matmuls are cut along k: into the gates, with enough columns that the sums of many
+/// rows are kept in several groups; out of the gates; and out of the heads, enough of them that q, k and v of many rows are stored
 /// past the caches. The gates of the last are a few blocks deeper than what stays in L1.
 pub(super) fn deep_specs() -> [DecoderSpec; 3] {
     let narrow = DecoderSpec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..wide_group_spec(Dtype::Bf16) };

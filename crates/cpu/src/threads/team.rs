@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_emptied_by_members_with_time() {
+    fn idle_members_empty_the_queues_of_others() {
         let mut team = Team::new(3).unwrap();
         for queues in 1..=3 {
             let counts: Vec<AtomicUsize> = (0..queues * 20).map(|_| AtomicUsize::new(0)).collect();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bf16    high byte: sign | exponent, upper 7 bits       low byte: its last bit | mantissa, 7 bits
-//!   tile    512 low bytes | 256 bytes: codes of high bytes, two in each
+//!   tile    512 low bytes | 256 bytes: indices of high bytes, two in each
 //! ```
 //!
 //! A tile is 16 columns × 32 k. Nearly all weights of a panel have one of sixteen high bytes: of either sign, that of zero or one of
@@ -25,10 +25,10 @@ use crate::weights::format::WeightFormat;
 use crate::weights::layout::{TILE, pair_stride};
 use baton_backend::BackendError;
 
-/// Of one tile.
+/// Bytes of one tile.
 const LOW_BYTES: usize = TILE;
-const CODE_BYTES: usize = TILE / 2;
-pub(crate) const TILE_BYTES: usize = LOW_BYTES + CODE_BYTES;
+const INDEX_BYTES: usize = TILE / 2;
+pub(crate) const TILE_BYTES: usize = LOW_BYTES + INDEX_BYTES;
 
 const LINE: usize = 64;
 
@@ -46,13 +46,13 @@ struct Panel {
 }
 
 impl Bf12 {
-    /// Panels are to be packed before they are read.
+    /// Panels must be packed before they are read.
     pub(crate) fn new(chunks: &mut Chunks, panels: usize, blocks: usize) -> Result<Self, BackendError> {
         let (memory, offset) = chunks.take(panels * blocks * TILE_BYTES)?;
         Ok(Self { memory, offset, panels: std::iter::repeat_with(OnceLock::new).take(panels).collect(), blocks })
     }
 
-    /// Of memory.
+    /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         let exceptions = self.panels.iter().filter_map(OnceLock::get).map(|panel| size_of_val(&*panel.exceptions));
         self.panels.len() * self.blocks * TILE_BYTES + exceptions.sum::<usize>()
@@ -76,15 +76,15 @@ impl Bf12 {
 
     fn tile(&self, panel: usize, block: usize) -> *const u8 {
         assert!(panel < self.panels.len() && block <= self.blocks);
-        self.place(panel, block)
+        self.address(panel, block)
     }
 
-    /// Where a tile lies, or would lie behind the last one.
-    pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
+    /// The address of a tile, or of what follows the last one.
+    pub(crate) fn address(&self, panel: usize, block: usize) -> *const u8 {
         self.memory.as_ptr().wrapping_add(self.offset + (panel * self.blocks + block) * TILE_BYTES)
     }
 
-    /// For reading a panel from this block on; with a prefetch distance in bytes.
+    /// Reads a panel from this block on, with a prefetch distance in bytes.
     #[inline(always)]
     pub(crate) fn reader(&self, panel: usize, block: usize, ahead: Option<usize>) -> Bf12Panel<'_> {
         let next = self.tile(panel, block);
@@ -94,7 +94,7 @@ impl Bf12 {
         };
         let passed = exceptions.partition_point(|exception| exception.at < (block * TILE) as u32);
         let exceptions = &exceptions[passed..];
-        Bf12Panel { block, next, ahead, high_bytes, exceptions, tile: Tile([bf16::ZERO; TILE]) }
+        Bf12Panel { block, next, ahead, high_bytes, exceptions, tile: ExpandedTile([bf16::ZERO; TILE]) }
     }
 }
 
@@ -108,11 +108,11 @@ pub(crate) struct Bf12Panel<'a> {
     /// From the next block on.
     exceptions: &'a [Exception],
     /// The last block that was prepared.
-    tile: Tile,
+    tile: ExpandedTile,
 }
 
 #[repr(align(64))]
-struct Tile([bf16; TILE]);
+struct ExpandedTile([bf16; TILE]);
 
 impl WeightFormat for Bf12Panel<'_> {
     type Block<L: Lanes> = *const bf16;
@@ -202,11 +202,11 @@ mod tests {
             let panel_weights = |panel: usize| -> Vec<bf16> {
                 (0..BLOCKS * TILE).map(|i| weight(panel * 100_003 + i, oddities)).collect()
             };
-            let compact = Bf12::new(&mut Chunks::default(), panels, BLOCKS).unwrap();
+            let bf12 = Bf12::new(&mut Chunks::default(), panels, BLOCKS).unwrap();
             for panel in 0..panels {
-                compact.pack(panel, &panel_weights(panel));
+                bf12.pack(panel, &panel_weights(panel));
             }
-            let exceptions = compact.bytes() - panels * BLOCKS * TILE_BYTES;
+            let exceptions = bf12.bytes() - panels * BLOCKS * TILE_BYTES;
             assert_eq!(
                 exceptions > panels * BLOCKS * TILE / 100 * size_of::<Exception>() / 2,
                 oddities,
@@ -215,7 +215,7 @@ mod tests {
             for isa in Isa::available() {
                 for (panel, first) in (0..panels).flat_map(|panel| [(panel, 0), (panel, 3)]) {
                     let mut read = vec![bf16::NAN; (BLOCKS - first) * TILE];
-                    isa.run(Read(compact.reader(panel, first, Some(4096)), &mut read));
+                    isa.run(Read(bf12.reader(panel, first, Some(4096)), &mut read));
                     let expected = panel_weights(panel).split_off(first * TILE);
                     let same = read.iter().zip(expected).all(|(got, expected)| got.to_bits() == expected.to_bits());
                     assert!(same, "{isa}, panel {panel}, from block {first} on");
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn any_bits_come_back() {
         let every: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
-        let compact = Bf12::new(&mut Chunks::default(), 1, every.len() / TILE).unwrap();
-        compact.pack(0, &every);
+        let bf12 = Bf12::new(&mut Chunks::default(), 1, every.len() / TILE).unwrap();
+        bf12.pack(0, &every);
         for isa in Isa::available() {
             let mut read = vec![bf16::ZERO; every.len()];
-            isa.run(Read(compact.reader(0, 0, None), &mut read));
+            isa.run(Read(bf12.reader(0, 0, None), &mut read));
             assert!(read.iter().zip(&every).all(|(got, expected)| got.to_bits() == expected.to_bits()), "{isa}");
         }
     }

@@ -16,8 +16,8 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     const NAME: &'static str;
     /// Panels of a matrix are filled up with zeros to a multiple of this many k.
     const DEPTH_STEP: usize;
-    /// Whether matrices may be kept as [cells](crate::matmul::quant), or [compact](crate::weights::bf12).
-    const CELLS: bool;
+    /// Whether matrices may be [quantized](crate::matmul::quant) or have [12 bits](crate::weights::bf12), which kernels expand.
+    const EXPANDS: bool;
     /// The order of a KV page in terms of the fabric.
     const PAGE_ORDER: PageOrder;
 
@@ -46,7 +46,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
 impl Element for f32 {
     const NAME: &'static str = "f32";
     const DEPTH_STEP: usize = 2;
-    const CELLS: bool = false;
+    const EXPANDS: bool = false;
     const PAGE_ORDER: PageOrder = PageOrder::PlainF32;
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Element for f32 {
 impl Element for bf16 {
     const NAME: &'static str = "bf16";
     const DEPTH_STEP: usize = BLOCK_DEPTH;
-    const CELLS: bool = true;
+    const EXPANDS: bool = true;
     const PAGE_ORDER: PageOrder = PageOrder::InterleavedBf16;
 
     #[inline(always)]

@@ -16,10 +16,10 @@ const CHUNK_BYTES: usize = 4 << 10;
 pub(crate) struct EmbeddingTable {
     dtype: Dtype,
     hidden: usize,
-    rows: Rows,
+    rows: EmbeddingRows,
 }
 
-enum Rows {
+enum EmbeddingRows {
     File(TensorFile),
     Memory {
         /// Owns what `bytes` points at.
@@ -28,18 +28,18 @@ enum Rows {
     },
 }
 
-// SAFETY: it only reads the bytes, which no thread writes.
-unsafe impl Send for Rows {}
+// SAFETY: it only reads the bytes, which no one writes.
+unsafe impl Send for EmbeddingRows {}
 // SAFETY: as above.
-unsafe impl Sync for Rows {}
+unsafe impl Sync for EmbeddingRows {}
 
 impl EmbeddingTable {
     pub(crate) fn new(weights: &Arc<dyn Weights>) -> Result<Self, BackendError> {
         let hidden = weights.spec().hidden;
         let view = checked(&**weights, Part::Embedding, &[weights.spec().vocab, hidden])?;
         let rows = match weights.tensor_file(Part::Embedding).map_err(BackendError::Load)? {
-            Some(file) => Rows::File(file),
-            None => Rows::Memory { _weights: Arc::clone(weights), bytes: NonNull::from(view.bytes) },
+            Some(file) => EmbeddingRows::File(file),
+            None => EmbeddingRows::Memory { _weights: Arc::clone(weights), bytes: NonNull::from(view.bytes) },
         };
         Ok(Self { dtype: view.dtype, hidden, rows })
     }
@@ -48,12 +48,12 @@ impl EmbeddingTable {
     pub(crate) fn read(&self, token: usize, hidden: &mut [f32]) -> io::Result<()> {
         let row_bytes = self.dtype.bytes_of(self.hidden);
         match &self.rows {
-            Rows::Memory { bytes, .. } => {
+            EmbeddingRows::Memory { bytes, .. } => {
                 // SAFETY: borrowed from the weights, which are shared and so stay as they are while this table holds them.
                 let bytes = unsafe { bytes.as_ref() };
                 self.dtype.read(&bytes[token * row_bytes..][..row_bytes], hidden);
             }
-            Rows::File(file) => {
+            EmbeddingRows::File(file) => {
                 let mut buffer = [0; CHUNK_BYTES];
                 let chunk_values = CHUNK_BYTES / self.dtype.block_bytes() * self.dtype.block_values();
                 let mut offset = token * row_bytes;
@@ -86,7 +86,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let file = TensorFile::new(Arc::new(std::fs::File::open(&path).unwrap()), BEGIN as u64);
             std::fs::remove_file(&path).unwrap();
-            let table = EmbeddingTable { dtype, hidden, rows: Rows::File(file) };
+            let table = EmbeddingTable { dtype, hidden, rows: EmbeddingRows::File(file) };
             for token in 0..tokens {
                 let (mut expected, mut got) = (vec![0.0; hidden], vec![7.0; hidden]);
                 dtype.read(&bytes[BEGIN + token * row_bytes..][..row_bytes], &mut expected);

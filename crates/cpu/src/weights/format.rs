@@ -29,7 +29,7 @@ pub(crate) trait WeightFormat {
     /// Expands the next blocks to tiles of bf16, one behind the other.
     ///
     /// # Safety
-    /// The panel has `blocks` more blocks, and as many tiles are writable at `to`.
+    /// The panel has `blocks` more, and as many tiles are writable at `to`.
     #[inline(always)]
     unsafe fn expand<L: Lanes>(&mut self, blocks: usize, to: *mut bf16) {
         for block in 0..blocks {
@@ -72,10 +72,11 @@ pub(crate) use for_each_pair;
 
 /// Columns of bf16 as they are multiplied: a panel of weights, or of keys or values.
 pub(crate) struct Plain {
-    /// The pairs of the next block, `pair_stride` elements apart.
+    /// The next block.
     next: *const bf16,
+    /// Elements from one pair of k to the next.
     pair_stride: usize,
-    /// What is prefetched with each pair lies this many elements further on.
+    /// Elements by which prefetches are ahead of a pair.
     ahead: isize,
 }
 

@@ -5,7 +5,7 @@
 use baton_model::{DecoderSpec, LayerPart, Part, TensorView};
 
 use super::columns::{Order, RowSlice};
-use super::matrix::{Arena, Matrix, Recipe, Types, pack, packed_elements};
+use super::matrix::{Arena, Matrix, PackOptions, PanelTypes, pack, packed_elements};
 use super::source::{Weights, matrix, vector};
 use crate::layers::decoder::Phase;
 use crate::matmul::quant::TokenMatmuls;
@@ -77,7 +77,7 @@ impl Shapes {
         }
     }
 
-    /// Of one shard's part of everything.
+    /// Elements of one shard's part of all matrices.
     fn elements<E: Element>(&self, layers: usize, shards: &Shards, shard: usize) -> usize {
         let columns = |rows| shards.rows(Deal::Panels, rows, shard).len();
         let qkv = (shards.heads + 2 * shards.kv_heads) * shards.head_dim;
@@ -90,19 +90,19 @@ impl Shapes {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// `compact` is called once, with the bytes of all weights.
+    /// `prefers_bf12` says whether weights of this size are kept in 12 bits; it is called once.
     pub(crate) fn load(
         weights: &dyn Weights,
         shards: Shards,
-        compact: impl Fn(usize) -> bool,
+        prefers_bf12: impl Fn(usize) -> bool,
         team: &mut Team,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, BackendError> {
         let spec = weights.spec();
         let shapes = Shapes::of(spec);
         let elements = (0..shards.count).map(|shard| shapes.elements::<E>(spec.layers, &shards, shard));
-        let compact = compact(elements.clone().sum::<usize>() * size_of::<E>());
-        let arenas = elements.map(|elements| Arena::new(elements, compact));
+        let prefers_bf12 = prefers_bf12(elements.clone().sum::<usize>() * size_of::<E>());
+        let arenas = elements.map(|elements| Arena::new(elements, prefers_bf12));
         let mut loader = Loader { weights, shards, team, arenas: arenas.collect::<Result<_, _>>()?, progress };
         let layers = (0..spec.layers).map(|index| loader.layer(index, &shapes)).collect::<Result<_, _>>()?;
         let matrix = if spec.tied_head { Part::Embedding } else { Part::Head };
@@ -113,7 +113,7 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// Of memory that a phase reads.
+    /// Bytes of weights that a phase reads.
     pub(crate) fn bytes(&self, phase: Phase) -> usize {
         let layers =
             |part: fn(&Layer<E>) -> &Sharded<E>| self.layers.iter().flat_map(part).map(Projection::bytes).sum();
@@ -129,18 +129,18 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// Those of codes, if some are kept as such. Logits have integers in any case.
+    /// How quantized weights are multiplied; `None` if there are none. Logits take integers in any case.
     pub(crate) fn products(&self, of_layers: TokenMatmuls) -> Option<TokenMatmuls> {
         let in_layer =
-            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_codes);
+            |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_quantized);
         match self.layers.iter().any(in_layer) {
             true => Some(of_layers),
-            false => are_codes(&self.head).then_some(TokenMatmuls::Integer),
+            false => are_quantized(&self.head).then_some(TokenMatmuls::Integer),
         }
     }
 }
 
-fn are_codes<E: Element>(parts: &Sharded<E>) -> bool {
+fn are_quantized<E: Element>(parts: &Sharded<E>) -> bool {
     parts.iter().any(|part| part.matrix.is_quantized())
 }
 
@@ -210,12 +210,12 @@ impl<E: Element> Loader<'_, E> {
         }
     }
 
-    /// Of stacked tensors each shard has whole heads, which fill panels or do not.
-    fn types(&self, order: Order, views: &[TensorView<'_>]) -> Types {
+    /// Each shard has whole heads of stacked tensors, which may end inside a panel.
+    fn types(&self, order: Order, views: &[TensorView<'_>]) -> PanelTypes {
         let equal = views.windows(2).all(|two| two[0].dtype == two[1].dtype);
         match order {
-            Order::Stacked if !equal && !self.shards.head_dim.is_multiple_of(LANES) => Types::Mixed,
-            _ => Types::Apart,
+            Order::Stacked if !equal && !self.shards.head_dim.is_multiple_of(LANES) => PanelTypes::Mixed,
+            _ => PanelTypes::Uniform,
         }
     }
 
@@ -233,8 +233,8 @@ impl<E: Element> Loader<'_, E> {
             slices.collect()
         };
         let shards: Vec<Vec<_>> = (0..self.shards.count).map(slices_of).collect();
-        let of = Recipe { order, types: self.types(order, &views) };
-        let matrices = pack(&mut self.arenas, of, depth, &shards, self.team)?;
+        let options = PackOptions { order, types: self.types(order, &views) };
+        let matrices = pack(&mut self.arenas, options, depth, &shards, self.team)?;
         (self.progress)(Progress { fraction: Arena::fraction(&self.arenas) });
         let mut first_column = 0;
         let projections = matrices.into_iter().zip(&shards).map(|(matrix, slices)| {
@@ -249,7 +249,7 @@ impl<E: Element> Loader<'_, E> {
     }
 }
 
-/// Of one shard, in the order of its columns.
+/// The bias of one shard, in the order of its columns.
 fn bias_of(order: Order, width: usize, slices: &[RowSlice<'_>], biases: &[Option<Vec<f32>>]) -> Option<Vec<f32>> {
     if biases.iter().all(Option::is_none) {
         return None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::matmul::quant::Cells;
+use crate::matmul::quant::QuantizedMatrix;
 use crate::memory::region::Region;
 use crate::simd::vector::{LANES, Lanes, padded};
 use crate::threads::team::{Member, Team};
@@ -31,7 +31,7 @@ enum Stored<E> {
     /// The same elements in 12 bits.
     Bf12(Bf12),
     /// Blocks of the checkpoint's quantized types.
-    Quantized(Cells),
+    Quantized(QuantizedMatrix),
 }
 
 struct Elements<E> {
@@ -59,9 +59,9 @@ impl<E: Element> Matrix<E> {
         self.depth.div_ceil(BLOCK_DEPTH)
     }
 
-    pub(crate) fn quantized(&self) -> Option<&Cells> {
+    pub(crate) fn quantized(&self) -> Option<&QuantizedMatrix> {
         match &self.stored {
-            Stored::Quantized(cells) => Some(cells),
+            Stored::Quantized(quantized) => Some(quantized),
             _ => None,
         }
     }
@@ -77,11 +77,11 @@ impl<E: Element> Matrix<E> {
     }
 
     /// The address of a block of a panel, or of what follows the last panel.
-    pub(crate) fn place(&self, panel: usize, block: usize) -> *const u8 {
+    pub(crate) fn address(&self, panel: usize, block: usize) -> *const u8 {
         match &self.stored {
             Stored::Plain(_) => self.panel(panel).wrapping_add(block * TILE).cast(),
-            Stored::Bf12(compact) => compact.place(panel, block),
-            Stored::Quantized(cells) => cells.place(panel, block),
+            Stored::Bf12(bf12) => bf12.address(panel, block),
+            Stored::Quantized(quantized) => quantized.address(panel, block),
         }
     }
 
@@ -90,7 +90,7 @@ impl<E: Element> Matrix<E> {
         match &self.stored {
             Stored::Plain(_) => TILE * size_of::<E>(),
             Stored::Bf12(_) => bf12::TILE_BYTES,
-            Stored::Quantized(cells) => cells.block_bytes(panel),
+            Stored::Quantized(quantized) => quantized.block_bytes(panel),
         }
     }
 
@@ -98,8 +98,8 @@ impl<E: Element> Matrix<E> {
     pub(crate) fn bytes(&self) -> usize {
         match &self.stored {
             Stored::Plain(_) => self.panels * self.panel_stride() * size_of::<E>(),
-            Stored::Bf12(compact) => compact.bytes(),
-            Stored::Quantized(cells) => cells.bytes(),
+            Stored::Bf12(bf12) => bf12.bytes(),
+            Stored::Quantized(quantized) => quantized.bytes(),
         }
     }
 
@@ -115,7 +115,7 @@ impl<E: Element> Matrix<E> {
         unsafe { elements.memory.as_ptr().cast::<E>().add(elements.first + panel * self.panel_stride()) }
     }
 
-    /// Writes one panel; it is not read before the matrix is done.
+    /// Writes one panel; no one reads it before the matrix is done.
     fn pack(&self, panel: usize, columns: &Columns<'_>) {
         match &self.stored {
             Stored::Plain(_) => {
@@ -123,12 +123,12 @@ impl<E: Element> Matrix<E> {
                 // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
                 pack_panel(panel, columns, unsafe { std::slice::from_raw_parts_mut(first, elements) });
             }
-            Stored::Bf12(compact) => {
+            Stored::Bf12(bf12) => {
                 let mut packed = vec![E::default(); self.panel_stride()];
                 pack_panel(panel, columns, &mut packed);
-                compact.pack(panel, E::as_bf16(&packed).unwrap_or_default());
+                bf12.pack(panel, E::as_bf16(&packed).unwrap_or_default());
             }
-            Stored::Quantized(cells) => cells.pack(panel, columns),
+            Stored::Quantized(quantized) => quantized.pack(panel, columns),
         }
     }
 }
@@ -138,7 +138,7 @@ const PREFETCH_BYTES: usize = 4 << 10;
 
 impl Matrix<bf16> {
     /// How far ahead of a block prefetches go, in bytes: in the same panel, or, where it ends sooner, in the one that is read next
-    /// when `side_by_side` are read at once. `None` for plain elements, which have a distance of their own.
+    /// when `side_by_side` panels are read together. `None` for plain elements, which have a distance of their own.
     #[inline(always)]
     pub(crate) fn prefetch_distance(&self, panel: usize, block: usize, side_by_side: usize) -> Option<usize> {
         if self.is_plain() {
@@ -170,8 +170,8 @@ impl Matrix<bf16> {
     ) {
         match &self.stored {
             Stored::Plain(_) => kernel.run::<L, _>(Plain::weights(self.panel(panel).wrapping_add(block * TILE))),
-            Stored::Bf12(compact) => kernel.run::<L, _>(compact.reader(panel, block, ahead)),
-            Stored::Quantized(cells) => cells.reader(panel, block, ahead).run::<L>(kernel),
+            Stored::Bf12(bf12) => kernel.run::<L, _>(bf12.reader(panel, block, ahead)),
+            Stored::Quantized(quantized) => quantized.reader(panel, block, ahead).run::<L>(kernel),
         }
     }
 }
@@ -189,33 +189,33 @@ pub(super) struct Arena<E> {
     memory: Arc<Region>,
     capacity: usize,
     used: usize,
-    /// Of matrices that are kept otherwise.
-    others: Chunks,
-    /// Elements in fewer bits, where that suits them.
-    compact: bool,
+    /// For quantized matrices and those in 12 bits.
+    chunks: Chunks,
+    /// Whether bf16 is kept in 12 bits where few weights are exceptions.
+    prefers_bf12: bool,
     element: PhantomData<E>,
 }
 
 impl<E: Element> Arena<E> {
-    pub(super) fn new(elements: usize, compact: bool) -> Result<Self, BackendError> {
+    pub(super) fn new(elements: usize, prefers_bf12: bool) -> Result<Self, BackendError> {
         let memory = Arc::new(Region::new(elements * size_of::<E>())?);
-        Ok(Self { memory, capacity: elements, used: 0, others: Chunks::default(), compact, element: PhantomData })
+        Ok(Self { memory, capacity: elements, used: 0, chunks: Chunks::default(), prefers_bf12, element: PhantomData })
     }
 
-    /// Of what will be used, how much is.
+    /// Elements used so far, of those that will be, 0 to 1.
     pub(super) fn fraction(arenas: &[Self]) -> f32 {
         let (used, capacity) = arenas.iter().fold((0, 0), |sum, arena| (sum.0 + arena.used, sum.1 + arena.capacity));
         used as f32 / capacity as f32
     }
 
-    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, of: Recipe) -> Result<Matrix<E>, BackendError> {
+    fn matrix(&mut self, columns: &Columns<'_>, depth: usize, options: PackOptions) -> Result<Matrix<E>, BackendError> {
         let (panels, first_element) = (columns.width() / LANES, self.used);
-        let may_be_cells = E::CELLS && of.types == Types::Apart;
-        let formats = if may_be_cells { Cells::formats(columns, depth) } else { None };
+        let may_be_quantized = E::EXPANDS && options.types == PanelTypes::Uniform;
+        let formats = if may_be_quantized { QuantizedMatrix::formats(columns, depth) } else { None };
         let stored = if let Some(formats) = formats {
-            Stored::Quantized(Cells::new(&mut self.others, &formats, depth)?)
-        } else if self.compact && E::CELLS && suits_compact::<E>(columns, depth) {
-            Stored::Bf12(Bf12::new(&mut self.others, panels, panel_elements::<E>(depth) / TILE)?)
+            Stored::Quantized(QuantizedMatrix::new(&mut self.chunks, &formats, depth)?)
+        } else if self.prefers_bf12 && E::EXPANDS && suits_bf12::<E>(columns, depth) {
+            Stored::Bf12(Bf12::new(&mut self.chunks, panels, panel_elements::<E>(depth) / TILE)?)
         } else {
             Stored::Plain(Elements { memory: Arc::clone(&self.memory), first: first_element, element: PhantomData })
         };
@@ -229,33 +229,35 @@ impl<E: Element> Arena<E> {
     }
 }
 
-/// Of the tensors that make a matrix.
+/// Whether the columns of a panel are of one type.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Types {
-    /// No panel has columns of two.
-    Apart,
-    /// With some number of shards one has, so with none it is kept as codes: shards would differ in what they compute.
+pub(super) enum PanelTypes {
+    /// Each panel has columns of a single type.
+    Uniform,
+    /// With some numbers of shards a panel has columns of two types, so the matrix is never kept quantized: what is computed would
+    /// depend on the number of shards.
     Mixed,
 }
 
 /// How a matrix is made of tensors.
 #[derive(Clone, Copy)]
-pub(super) struct Recipe {
+pub(super) struct PackOptions {
     pub(super) order: Order,
-    pub(super) types: Types,
+    pub(super) types: PanelTypes,
 }
 
 /// A matrix for each shard, out of its own slices, in its own memory and written by its own members.
 pub(super) fn pack<E: Element>(
     arenas: &mut [Arena<E>],
-    of: Recipe,
+    options: PackOptions,
     depth: usize,
     shards: &[Vec<RowSlice<'_>>],
     team: &mut Team,
 ) -> Result<Vec<Matrix<E>>, BackendError> {
-    let columns: Vec<_> = shards.iter().map(|slices| Columns { order: of.order, slices }).collect();
+    let columns: Vec<_> = shards.iter().map(|slices| Columns { order: options.order, slices }).collect();
     let empty = arenas.iter_mut().zip(&columns);
-    let matrices = empty.map(|(arena, columns)| arena.matrix(columns, depth, of)).collect::<Result<Vec<_>, _>>()?;
+    let matrices =
+        empty.map(|(arena, columns)| arena.matrix(columns, depth, options)).collect::<Result<Vec<_>, _>>()?;
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
@@ -265,10 +267,10 @@ pub(super) fn pack<E: Element>(
     Ok(matrices)
 }
 
-/// Whether few elements would be exceptions, judged by some panels.
-fn suits_compact<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
+/// Whether few weights would be exceptions in 12 bits, judged by some panels.
+fn suits_bf12<E: Element>(columns: &Columns<'_>, depth: usize) -> bool {
     const SAMPLES: usize = 4;
-    /// At most one element in this many.
+    /// At most one weight in this many is an exception.
     const EXCEPTIONS: usize = 256;
     let panels = columns.width() / LANES;
     let mut packed = vec![E::default(); panel_elements::<E>(depth)];
@@ -310,14 +312,14 @@ fn pack_row<E: Element>(tensor: &TensorView<'_>, row: usize, lane: usize, packed
 #[cfg(test)]
 impl Matrix<bf16> {
     /// Panels of the given bits, as a checkpoint of bf16 has them: row-major, `depth` k in each row.
-    pub(crate) fn of_bits(panels: usize, depth: usize, compact: bool, bits: impl Fn(usize) -> u16) -> Self {
+    pub(crate) fn of_bits(panels: usize, depth: usize, prefers_bf12: bool, bits: impl Fn(usize) -> u16) -> Self {
         let shape = [panels * LANES, depth];
         let bytes: Vec<u8> = (0..shape[0] * depth).flat_map(|i| bits(i).to_le_bytes()).collect();
         let tensor = TensorView::new(baton_model::Dtype::Bf16, &shape, &bytes);
         let slices = [vec![RowSlice { tensor, rows: 0..shape[0] }]];
-        let mut arenas = [Arena::new(packed_elements::<bf16>(shape[0], depth), compact).unwrap()];
-        let of = Recipe { order: Order::Stacked, types: Types::Apart };
-        let mut matrices = pack(&mut arenas, of, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
+        let mut arenas = [Arena::new(packed_elements::<bf16>(shape[0], depth), prefers_bf12).unwrap()];
+        let options = PackOptions { order: Order::Stacked, types: PanelTypes::Uniform };
+        let mut matrices = pack(&mut arenas, options, depth, &slices, &mut Team::new(2).unwrap()).unwrap();
         matrices.remove(0)
     }
 }
@@ -327,7 +329,7 @@ mod tests {
     use super::*;
     use baton_model::{Dtype, RowOrder};
 
-    const STACKED: Recipe = Recipe { order: Order::Stacked, types: Types::Apart };
+    const STACKED: PackOptions = PackOptions { order: Order::Stacked, types: PanelTypes::Uniform };
 
     #[test]
     fn packs_what_the_checkpoint_has() {
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_suits_is_compact() {
+    fn weights_with_few_exceptions_take_12_bits() {
         let bits = |unusual: bool| {
             move |i: usize| {
                 let bits = (i as u32).wrapping_mul(0x9e37_79b9) >> 16;

@@ -32,7 +32,7 @@ impl<'a> TileReader<'a> {
     /// The next `blocks` of each panel, one behind the other, panels `panel_stride` apart.
     ///
     /// # Safety
-    /// As many tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
+    /// `blocks` tiles are writable at `to`, and with a second panel as many at `to` + `panel_stride`.
     #[inline(always)]
     pub(crate) unsafe fn next<L: Lanes>(&mut self, blocks: usize, to: *mut bf16, panel_stride: usize) {
         let first = self.block;
@@ -63,7 +63,7 @@ impl Kernel for OfPanel<'_> {
     }
 }
 
-/// Tiles to expand; the code that makes this has checked that the panel has as many and that they are writable.
+/// Tiles to expand. The panel has as many left, and they are writable: [`TileReader::next`] requires it.
 struct Tiles {
     blocks: usize,
     to: *mut bf16,

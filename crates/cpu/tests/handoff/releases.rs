@@ -1,4 +1,4 @@
-//! Pages that were reserved come back, whichever engine disappears.
+//! Pages that were reserved come back, whichever side disappears.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::BLOCK_TOKENS;
 use crate::batch::Batch;
-use crate::matmul::gemm::OwnRows;
+use crate::matmul::gemm::RowOwners;
 use crate::shards::Shards;
 
 /// With at least this many items for each member, all members end at about the same time.
@@ -61,7 +61,7 @@ impl AttentionCut {
     }
 
     /// Cuts a batch for `members` of each shard.
-    pub(crate) fn cut(&mut self, batch: &Batch, members: usize, own: &OwnRows) {
+    pub(crate) fn cut(&mut self, batch: &Batch, members: usize, own: &RowOwners) {
         self.items.clear();
         self.folds.clear();
         for (segment, rows) in batch.segments.iter().enumerate() {
@@ -152,7 +152,7 @@ mod tests {
             (first_row - tokens..first_row, first_position)
         }));
         let mut cut = empty();
-        cut.cut(&batch, members, &OwnRows::of::<f32>(first_row, 64, members, 1));
+        cut.cut(&batch, members, &RowOwners::of::<f32>(first_row, 64, members, 1));
         let items = cut.items.iter().map(|item| (item.segment, item.rows.len(), item.blocks.clone()));
         (items.collect(), cut.folds.len())
     }
@@ -183,7 +183,7 @@ mod tests {
         let mut cut = empty();
         cut.items.reserve(100);
         cut.whole.reserve(100);
-        cut.cut(&batch([(0..1, 1000)]), 3, &OwnRows::of::<f32>(1, 64, 3, 1));
+        cut.cut(&batch([(0..1, 1000)]), 3, &RowOwners::of::<f32>(1, 64, 3, 1));
         assert!(cut.folds.len() == 1 && cut.items.capacity() >= 100 && cut.whole.capacity() >= 100);
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let batch = batch([(0..40, 100), (40..600, 0)]);
         let mut cut = empty();
         for members in [1, 2, 3] {
-            let own = OwnRows::of::<f32>(600, 64, members, 1);
+            let own = RowOwners::of::<f32>(600, 64, members, 1);
             cut.cut(&batch, members, &own);
             assert_eq!((cut.queues.len(), cut.queues[0].start), (members, 0));
             assert_eq!(cut.queues[members - 1].end, cut.items.len());
@@ -212,7 +212,7 @@ mod tests {
     fn a_long_item_does_not_wait_for_its_queue() {
         let batch = batch([(0..1, 16_000), (1..600, 0)]);
         let mut cut = empty();
-        cut.cut(&batch, 4, &OwnRows::of::<f32>(600, 64, 4, 1));
+        cut.cut(&batch, 4, &RowOwners::of::<f32>(600, 64, 4, 1));
         assert_eq!((cut.queues.len(), cut.queues[0].clone(), cut.items[0].segment), (1, 0..cut.items.len(), 0));
     }
 }

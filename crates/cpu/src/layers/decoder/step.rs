@@ -12,11 +12,11 @@ use crate::batch::Batch;
 use crate::layers::attention::{Attention, AttentionCut, BlockProducts, Partials};
 use crate::layers::norm::RmsNorm;
 use crate::layers::rope::RopeTable;
-use crate::matmul::arithmetic::Waiting;
+use crate::matmul::arithmetic::LeftOperand;
 use crate::matmul::gemm::{Gemm, Output};
 use crate::matmul::multiply::{Multiply, Packed};
 use crate::matmul::quant::QuantMatmul;
-use crate::matmul::rows::{Normed, Rows, Which};
+use crate::matmul::rows::{LeftRows, Normed, Which};
 use crate::memory::kv::{KeyScales, KvPool};
 use crate::memory::shared::Shared;
 use crate::memory::workspace::{Scratch, Widths};
@@ -37,7 +37,7 @@ pub(super) struct Step<'a, W: Multiply, K: BlockProducts> {
     pub(super) shards: Shards,
     pub(super) embedding: &'a EmbeddingTable,
     pub(super) weights: &'a DecoderWeights<W>,
-    pub(super) products: QuantMatmul,
+    pub(super) quant_matmul: QuantMatmul,
     pub(super) rope: &'a RopeTable,
     pub(super) kv: &'a KvPool<K>,
     pub(super) key_scales: Option<&'a KeyScales>,
@@ -50,8 +50,8 @@ pub(super) struct Step<'a, W: Multiply, K: BlockProducts> {
     pub(super) widths: Widths,
     pub(super) hidden: Shared<'a, f32>,
     pub(super) qkv: Shared<'a, f32>,
-    pub(super) attended: Waiting<'a, W>,
-    pub(super) gated: Waiting<'a, W>,
+    pub(super) attended: LeftOperand<'a, W>,
+    pub(super) gated: LeftOperand<'a, W>,
     pub(super) logits: Shared<'a, f32>,
     pub(super) logits_rows: usize,
     pub(super) scratch: Shared<'a, Scratch<W, K>>,
@@ -79,8 +79,8 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
 
     fn attention_layer(&self, member: &Member<'_>, index: usize, layer: &'a Layer<W>) -> Result<(), Stopped> {
         let Widths { hidden, qkv, .. } = self.widths;
-        let x = Rows::Normed(self.normed(&layer.attention_norm));
-        self.project(member, x, &layer.qkv, self.products, Output::Store { y: self.qkv, stride: qkv })?;
+        let x = LeftRows::Normed(self.normed(&layer.attention_norm));
+        self.project(member, x, &layer.qkv, self.quant_matmul, Output::Store { y: self.qkv, stride: qkv })?;
         self.done(Phase::Qkv, index);
         self.norm_heads(member, layer)?;
         self.store_kv(member, index)?;
@@ -91,17 +91,17 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
         self.attend(member, index)?;
         self.done(Phase::Attention, index);
         let residual = Output::AddTo { y: self.hidden, stride: hidden };
-        self.project(member, Rows::Waiting(self.attended), &layer.o, self.products, residual)?;
+        self.project(member, LeftRows::Stored(self.attended), &layer.o, self.quant_matmul, residual)?;
         self.done(Phase::Output, index);
         Ok(())
     }
 
     fn feed_forward(&self, member: &Member<'_>, index: usize, layer: &'a Layer<W>) -> Result<(), Stopped> {
-        let x = Rows::Normed(self.normed(&layer.ffn_norm));
-        self.project(member, x, &layer.gate_up, self.products, Output::Gated(self.gated))?;
+        let x = LeftRows::Normed(self.normed(&layer.ffn_norm));
+        self.project(member, x, &layer.gate_up, self.quant_matmul, Output::Gated(self.gated))?;
         self.done(Phase::GateUp, index);
         let residual = Output::AddTo { y: self.hidden, stride: self.widths.hidden };
-        self.project(member, Rows::Waiting(self.gated), &layer.down, self.products, residual)?;
+        self.project(member, LeftRows::Stored(self.gated), &layer.down, self.quant_matmul, residual)?;
         self.done(Phase::Down, index);
         Ok(())
     }
@@ -134,24 +134,24 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
     fn project(
         &self,
         member: &Member<'_>,
-        x: Rows<'a, W>,
+        x: LeftRows<'a, W>,
         weights: &[Projection<W>],
-        products: QuantMatmul,
+        quant_matmul: QuantMatmul,
         y: Output<'a, W>,
     ) -> Result<(), Stopped> {
-        let gemm = Gemm { x, weights, products, y };
-        let cut = gemm.cut(self.isa, self.shard_members);
+        let gemm = Gemm { x, weights, quant_matmul, y };
+        let split = gemm.split(self.isa, self.shard_members);
         // SAFETY: this member's own.
         let packed = unsafe { &mut self.scratch.get_mut(member.index()).packed };
         packed.clear();
         if self.shards.count > 1 {
-            let items = |shard| gemm.items(&cut, shard, 0);
+            let items = |shard| gemm.items(&split, shard, 0);
             return member
-                .each_of_shards(items, |shard, item| self.isa.run(gemm.kernel(&cut, shard, (0, item), packed)));
+                .each_of_shards(items, |shard, item| self.isa.run(gemm.kernel(&split, shard, (0, item), packed)));
         }
-        let items = |queue| gemm.items(&cut, 0, queue);
-        member.each_of_queues(cut.queues, items, |queue, item| {
-            self.isa.run(gemm.kernel(&cut, 0, (queue, item), packed));
+        let items = |queue| gemm.items(&split, 0, queue);
+        member.each_of_queues(split.queues, items, |queue, item| {
+            self.isa.run(gemm.kernel(&split, 0, (queue, item), packed));
         })
     }
 
@@ -254,7 +254,7 @@ impl<'a, W: Multiply, K: BlockProducts> Step<'a, W, K> {
             let x = Normed { which: Which::Listed(wanted), ..self.normed(&self.weights.final_norm) };
             let logits = Output::Store { y: self.logits, stride: vocab };
             // Logits are not averaged by later layers, so quantized weights are multiplied as integers, which round least.
-            self.project(member, Rows::Normed(x), &self.weights.head, QuantMatmul::Integer, logits)?;
+            self.project(member, LeftRows::Normed(x), &self.weights.head, QuantMatmul::Integer, logits)?;
             member.each(wanted.len(), |i| {
                 // SAFETY: this item's row.
                 let logits = unsafe { self.logits.slice_mut(i * vocab..i * vocab + self.spec.vocab) };

@@ -1,4 +1,4 @@
-//! Many rows without tiles: all of an item's pass by one block of a few panels, then by the next block.
+//! Many rows without tiles: all rows of an item pass by one block of a few panels, then by the next block.
 
 use half::bf16;
 

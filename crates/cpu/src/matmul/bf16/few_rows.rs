@@ -27,24 +27,24 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
         for (place, panel) in panels.clone().enumerate() {
             let c = sums[place * LANES..].as_mut_ptr();
             match rows {
-                1 => L::call(Rows::<1> { matrix, panel, left, c }),
-                2 => L::call(Rows::<2> { matrix, panel, left, c }),
-                _ => L::call(Rows::<FEW_ROWS> { matrix, panel, left, c }),
+                1 => L::call(FewRows::<1> { matrix, panel, left, c }),
+                2 => L::call(FewRows::<2> { matrix, panel, left, c }),
+                _ => L::call(FewRows::<FEW_ROWS> { matrix, panel, left, c }),
             }
         }
         item.finish::<L>(item.rows.clone(), panels, sums, SUMS_STRIDE);
     }
 }
 
-/// `R` rows and one panel. `left` has all blocks of the rows, and `c` is a panel's place in sums of as many.
-struct Rows<'a, const R: usize> {
+/// `R` rows and one panel. `left` has all blocks of the rows, and `c` is the panel's place in sums of `R` rows.
+struct FewRows<'a, const R: usize> {
     matrix: &'a Matrix<bf16>,
     panel: usize,
     left: *const bf16,
     c: *mut f32,
 }
 
-impl<const R: usize> Kernel for Rows<'_, R> {
+impl<const R: usize> Kernel for FewRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -55,10 +55,10 @@ impl<const R: usize> Kernel for Rows<'_, R> {
     }
 }
 
-/// `R` rows in tile order, times one panel. Pointers are good for what is stated: the code that makes one states why.
+/// `R` rows in tile order, times one panel. Pointers are good for what is stated: a comment where one is made says why.
 pub(crate) struct Chains<const R: usize> {
     pub(crate) left: *const bf16,
-    /// Of k.
+    /// Pairs of k.
     pub(crate) pairs: usize,
     pub(crate) c: *mut f32,
     pub(crate) c_stride: usize,
@@ -78,7 +78,7 @@ impl<const R: usize> PanelKernel for Chains<R> {
                 }
             }
             for block in 0..self.pairs / BLOCK_PAIRS {
-                let mut chains = Block::<L, R>::begin(self.left.add(block * TILE), &mut rows);
+                let mut chains = BlockChains::<L, R>::begin(self.left.add(block * TILE), &mut rows);
                 let weights = panel.next::<L>();
                 for_each_pair!(L, |pair| {
                     F::prefetch::<L>(&weights, pair);
@@ -88,7 +88,7 @@ impl<const R: usize> PanelKernel for Chains<R> {
             }
             let rest = self.pairs % BLOCK_PAIRS;
             if rest > 0 {
-                let mut chains = Block::<L, R>::begin(self.left.add(self.pairs / BLOCK_PAIRS * TILE), &mut rows);
+                let mut chains = BlockChains::<L, R>::begin(self.left.add(self.pairs / BLOCK_PAIRS * TILE), &mut rows);
                 let weights = panel.next::<L>();
                 for pair in 0..rest {
                     F::prefetch::<L>(&weights, pair);
@@ -105,7 +105,7 @@ impl<const R: usize> PanelKernel for Chains<R> {
 
 /// Both chains of a block, and its rows in f32: multiply-adds take broadcasts from memory, as the unit that would make them in
 /// registers has other work.
-struct Block<'a, L, const R: usize> {
+struct BlockChains<'a, L, const R: usize> {
     rows: &'a RowsOfBlock<R>,
     even: [L; R],
     odd: [L; R],
@@ -115,7 +115,7 @@ struct Block<'a, L, const R: usize> {
 #[repr(align(64))]
 struct RowsOfBlock<const R: usize>([[f32; BLOCK_DEPTH]; R]);
 
-impl<'a, L: Lanes, const R: usize> Block<'a, L, R> {
+impl<'a, L: Lanes, const R: usize> BlockChains<'a, L, R> {
     /// # Safety
     /// 32 k of `R` rows of one tile are readable at `left`.
     #[inline(always)]

@@ -1,9 +1,9 @@
-//! Many rows: all of an item's pass by one pair of panels after the other.
+//! Many rows: all rows of an item pass by two panels of weights, then by the next two.
 
 use half::bf16;
 
-use super::ahead::Ahead;
 use super::expanding::Expanding;
+use super::next_weights::NextWeights;
 use super::overlap::Overlap;
 use super::passes::{LONG_PASSES, Pass, PassBlocks, Passes, SumsAt};
 use super::product::{TileProduct, WEIGHTS_AHEAD};
@@ -43,10 +43,10 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
             Some((b, panel_stride)) => Right { b, panel_stride },
             None => Right::in_memory(matrix, &pass),
         };
-        let (ahead, steps) = (ahead(matrix, next.as_ref(), after_next.as_ref()), rows.steps::<L>(&pass));
-        // By the time that its turn comes.
-        let is_next_near = ahead.left() <= steps;
-        overlap.ahead = if is_next_near || matrix.is_plain() { ahead } else { Ahead::nothing() };
+        let (weights, steps) = (next_weights(matrix, next.as_ref(), after_next.as_ref()), rows.steps::<L>(&pass));
+        // Prefetched before the next pass begins.
+        let is_next_near = weights.left() <= steps;
+        overlap.next_weights = if is_next_near || matrix.is_plain() { weights } else { NextWeights::nothing() };
         half = 1 - half;
         if let Some(next) = next.as_ref().filter(|pass| is_own(pass)) {
             // SAFETY: this pass reads the other half.
@@ -58,28 +58,28 @@ pub(super) fn many_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, 
         }
         match pass.sums {
             SumsAt::Product => rows.by_products::<L>(&pass, &right, packed, &mut overlap),
-            SumsAt::Pair(place) => rows.by_pairs::<L>(&pass, place, &right, packed, &mut overlap),
+            SumsAt::Buffer(buffer) => rows.by_panels::<L>(&pass, buffer, &right, packed, &mut overlap),
         }
         (now, next) = (next, after_next);
     }
     overlap.finish_all::<L>();
 }
 
-/// Both panels of a pass, before its turn comes. They follow each other, if all of their blocks are a pass.
-fn ahead(matrix: &Matrix<bf16>, pass: Option<&Pass>, then: Option<&Pass>) -> Ahead {
-    let Some(pass) = pass else { return Ahead::nothing() };
+/// The weights of both panels of the next pass, to be prefetched. They are one run of memory if the pass has all their blocks.
+fn next_weights(matrix: &Matrix<bf16>, pass: Option<&Pass>, then: Option<&Pass>) -> NextWeights {
+    let Some(pass) = pass else { return NextWeights::nothing() };
     let then = then.map_or((matrix.panels(), 0), |pass| (pass.panels.start, pass.blocks.start));
-    let then = matrix.place(then.0, then.1);
+    let then = matrix.address(then.0, then.1);
     let (first, block) = (pass.panels.start, pass.blocks.start);
     let panel_bytes = pass.blocks.len() * matrix.block_bytes(first);
     let are_whole = pass.blocks.len() * BLOCK_DEPTH >= matrix.depth();
     if are_whole || pass.panels.len() < PRODUCT_PANELS {
-        return Ahead::new(matrix.place(first, block), None, pass.panels.len() * panel_bytes, then);
+        return NextWeights::new(matrix.address(first, block), None, pass.panels.len() * panel_bytes, then);
     }
-    Ahead::new(matrix.place(first, block), Some(matrix.place(first + 1, block)), panel_bytes, then)
+    NextWeights::new(matrix.address(first, block), Some(matrix.address(first + 1, block)), panel_bytes, then)
 }
 
-/// Tiles of a pass: blocks of a panel follow each other.
+/// The weights of a pass as tiles: blocks of a panel follow each other.
 struct Right {
     b: *const bf16,
     panel_stride: usize,
@@ -92,26 +92,26 @@ impl Right {
     }
 }
 
-/// An item's rows, which meet one pass after the other.
+/// An item's rows, which are multiplied in one pass after the other.
 struct PassingRows<'a> {
     item: &'a GemmItem<'a, bf16>,
     /// In tile order.
     left: *const bf16,
-    /// Of k.
+    /// Blocks of k.
     blocks: usize,
     products: usize,
     streamed: Streamed,
 }
 
 impl PassingRows<'_> {
-    /// Products of a pass between whose blocks something else is done: those of two tiles of rows and two panels.
+    /// The number of tile products of a pass that other work is done beside: those of two tiles of rows and two panels.
     #[inline(always)]
     fn beside<L: Lanes>(&self, pass: &Pass) -> usize {
-        let is_pair = L::TILES && pass.panels.len() == PRODUCT_PANELS;
-        if is_pair { (self.item.rows.len() + TILE_ROWS - 1) / PRODUCT_ROWS } else { 0 }
+        let is_tiled = L::TILES && pass.panels.len() == PRODUCT_PANELS;
+        if is_tiled { (self.item.rows.len() + TILE_ROWS - 1) / PRODUCT_ROWS } else { 0 }
     }
 
-    /// Blocks of all of them.
+    /// Blocks of all of these products.
     #[inline(always)]
     fn steps<L: Lanes>(&self, pass: &Pass) -> usize {
         self.beside::<L>(pass) * pass.blocks.len()
@@ -126,34 +126,35 @@ impl PassingRows<'_> {
             self.multiply::<L>(product, pass, right, c, overlap);
             let first = self.item.rows.start + product * PRODUCT_ROWS;
             let rows = first..self.item.rows.end.min(first + PRODUCT_ROWS);
-            // SAFETY: the next product's go to the other place.
+            // SAFETY: the next product's sums go to the other buffer.
             unsafe { overlap.finish_next::<L>(rows, pass.panels.clone(), c) };
         }
     }
 
-    /// Sums are resumed from pass to pass, and finished while the next pair is multiplied.
+    /// A pass of some blocks: sums are resumed from pass to pass, and finished while the next two panels are multiplied.
     #[inline(always)]
-    fn by_pairs<L: Lanes>(
+    fn by_panels<L: Lanes>(
         &self,
         pass: &Pass,
-        place: usize,
+        buffer: usize,
         right: &Right,
         packed: &mut TileRows,
         overlap: &mut Overlap<'_>,
     ) {
         overlap.finish_within(self.steps::<L>(pass), overlap.unfinished().div_ceil(pass.left));
-        let sums = packed.sums(place * self.products, self.products);
+        let sums = packed.sums(buffer * self.products, self.products);
         for product in 0..self.products {
             let next = if product + 1 < self.products { product + 1 } else { 0 };
             overlap.resume_next(sums.wrapping_add(next * PRODUCT_SUMS));
             self.multiply::<L>(product, pass, right, sums.wrapping_add(product * PRODUCT_SUMS), overlap);
         }
         if pass.left == 1 {
-            // Those of the pair before: their place may be taken from the next turn on.
+            // Sums of the two panels before: the next pass may take their buffer.
             overlap.finish_all::<L>();
         }
         if pass.blocks.end == self.blocks {
-            // SAFETY: of all rows, one after the other; they are finished when the next pair's turn is over, which has another place.
+            // SAFETY: sums of all rows, one after the other. They are finished with the last pass of the next two panels, whose sums are
+            // in another buffer.
             unsafe { overlap.finish_next::<L>(self.item.rows.clone(), pass.panels.clone(), sums) };
         }
     }

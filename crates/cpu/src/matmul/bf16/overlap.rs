@@ -1,14 +1,14 @@
-//! What is done while tiles are multiplied, between one stretch of blocks and the next.
+//! Work that is done while tiles are multiplied, between one stretch of blocks and the next.
 
 use std::ops::Range;
 
 use half::bf16;
 
-use super::ahead::Ahead;
 use super::expanding::Expanding;
+use super::next_weights::NextWeights;
+use super::pace::Pace;
 use super::sizes::PRODUCT_SUMS;
-use super::sums::Sums;
-use super::turns::Turns;
+use super::sums::UnfinishedSums;
 use crate::matmul::gemm::GemmItem;
 use crate::simd::math::TOGETHER;
 use crate::simd::prefetch::Prefetch;
@@ -16,10 +16,10 @@ use crate::simd::vector::{LANES, Lanes};
 
 pub(super) struct Overlap<'a> {
     item: &'a GemmItem<'a, bf16>,
-    pub(super) ahead: Ahead,
+    pub(super) next_weights: NextWeights,
     resumed_next: NextSums,
-    unfinished: Option<Sums<'a>>,
-    finishing: Turns,
+    unfinished: Option<UnfinishedSums<'a>>,
+    finishing: Pace,
     pub(super) expanding: Option<Expanding<'a>>,
 }
 
@@ -27,10 +27,10 @@ impl<'a> Overlap<'a> {
     pub(super) fn new(item: &'a GemmItem<'a, bf16>) -> Self {
         Self {
             item,
-            ahead: Ahead::nothing(),
+            next_weights: NextWeights::nothing(),
             resumed_next: NextSums { at: std::ptr::null(), blocks: 0 },
             unfinished: None,
-            finishing: Turns::NEVER,
+            finishing: Pace::NEVER,
             expanding: None,
         }
     }
@@ -50,21 +50,21 @@ impl<'a> Overlap<'a> {
         }
     }
 
-    /// Finishes `rows` rows within `blocks` blocks, and as many within the blocks after these.
+    /// Finishes `rows` within `blocks`, and as many within as many blocks after these.
     #[inline(always)]
     pub(super) fn finish_within(&mut self, blocks: usize, rows: usize) {
-        self.finishing = Turns::within(blocks, rows.div_ceil(TOGETHER));
+        self.finishing = Pace::within(blocks, rows.div_ceil(TOGETHER));
     }
 
-    /// These are to be finished next; those before them are finished now.
+    /// Makes these rows the next to be finished, and finishes those before them now.
     ///
     /// # Safety
-    /// Sums of these rows lie at `c`, and nothing else is written there before they are finished.
+    /// Sums of these rows lie at `c`, and no one writes there before they are finished.
     #[inline(always)]
     pub(super) unsafe fn finish_next<L: Lanes>(&mut self, rows: Range<usize>, panels: Range<usize>, c: *const f32) {
         self.finish_all::<L>();
         // SAFETY: the caller's promise.
-        self.unfinished = Some(unsafe { Sums::new::<L>(self.item, rows, panels, c) });
+        self.unfinished = Some(unsafe { UnfinishedSums::new::<L>(self.item, rows, panels, c) });
     }
 
     #[inline(always)]
@@ -76,31 +76,31 @@ impl<'a> Overlap<'a> {
 }
 
 impl Overlap<'_> {
-    /// Blocks that may follow each other now.
+    /// Blocks that may be multiplied before the next [`advance`](Self::advance).
     #[inline(always)]
     pub(super) fn blocks(&self) -> usize {
-        let expanding = self.expanding.as_ref().map_or(usize::MAX, |expanding| expanding.turns.until);
-        self.ahead.blocks().min(self.resumed_next.blocks()).min(self.finishing.until).min(expanding)
+        let expanding = self.expanding.as_ref().map_or(usize::MAX, |expanding| expanding.pace.until);
+        self.next_weights.blocks().min(self.resumed_next.blocks()).min(self.finishing.until).min(expanding)
     }
 
-    /// On their way.
+    /// What those blocks prefetch.
     #[inline(always)]
     pub(super) fn prefetch(&self) -> Prefetch {
-        Prefetch { far: self.ahead.pages, near: self.resumed_next.at }
+        Prefetch { far: self.next_weights.pages, near: self.resumed_next.at }
     }
 
-    /// Called after `blocks` blocks, which have prefetched up to `reached`.
+    /// Does the work that is due after `blocks`, which have prefetched up to `reached`.
     #[inline(always)]
-    pub(super) fn go_on<L: Lanes>(&mut self, blocks: usize, reached: Prefetch) {
-        self.ahead.go_on(blocks, reached.far);
-        self.resumed_next.go_on(blocks, reached.near);
-        for _ in 0..self.finishing.go_on(blocks) {
+    pub(super) fn advance<L: Lanes>(&mut self, blocks: usize, reached: Prefetch) {
+        self.next_weights.advance(blocks, reached.far);
+        self.resumed_next.advance(blocks, reached.near);
+        for _ in 0..self.finishing.advance(blocks) {
             if let Some(sums) = &mut self.unfinished {
                 sums.finish_some::<L>();
             }
         }
         if let Some(expanding) = &mut self.expanding {
-            let due = expanding.turns.go_on(blocks);
+            let due = expanding.pace.advance(blocks);
             expanding.expand::<L>(due);
         }
     }
@@ -109,7 +109,7 @@ impl Overlap<'_> {
 /// Sums of the next product, prefetched by the first blocks of this one.
 struct NextSums {
     at: *const f32,
-    /// That have yet to prefetch some.
+    /// Blocks that have yet to prefetch some.
     blocks: usize,
 }
 
@@ -122,7 +122,7 @@ impl NextSums {
     }
 
     #[inline(always)]
-    fn go_on(&mut self, blocks: usize, reached: *const f32) {
+    fn advance(&mut self, blocks: usize, reached: *const f32) {
         self.blocks = self.blocks.saturating_sub(blocks);
         self.at = if self.blocks == 0 { std::ptr::null() } else { reached };
     }

@@ -1,4 +1,4 @@
-//! In which order an item's rows meet its weights.
+//! The order in which an item's rows are multiplied with its weights.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::weights::layout::WHOLE_BLOCKS;
 pub(super) struct Pass {
     pub(super) panels: Range<usize>,
     pub(super) blocks: Range<usize>,
-    /// Passes of these panels with this one, before others' turn comes.
+    /// Passes of these panels that are left, with this one, before those of other panels.
     pub(super) left: usize,
     pub(super) sums: SumsAt,
 }
@@ -20,8 +20,8 @@ pub(super) struct Pass {
 pub(super) enum SumsAt {
     /// Those of one product at a time: a pass has all blocks.
     Product,
-    /// Those of all rows, at this place, which no pair has that comes next.
-    Pair(usize),
+    /// Those of all rows, in this buffer, which the next two panels do not use.
+    Buffer(usize),
 }
 
 /// How many blocks of k are taken at a time.
@@ -33,11 +33,11 @@ pub(super) struct PassBlocks {
     pub(super) pass: usize,
 }
 
-/// Of few rows: their slices are as deep as products that are not cut.
+/// For few rows: their slices are as deep as matmuls that are not cut.
 pub(super) const LONG_PASSES: PassBlocks = PassBlocks { slice: WHOLE_BLOCKS, pass: WHOLE_BLOCKS };
 
 impl PassBlocks {
-    /// Of many rows: nearly all that they pass by stays in the first-level cache. The sums of a group of panels wait in the
+    /// For many rows: nearly all that they pass by stays in the first-level cache. The sums of a group of panels wait in the
     /// second-level cache, too, so slices are half as deep.
     pub(super) fn near(blocks: usize) -> Self {
         const SLICE: usize = WHOLE_BLOCKS / 2;
@@ -47,11 +47,11 @@ impl PassBlocks {
     }
 }
 
-/// Of a group of panels one slice of k after the other; of a slice pairs of panels, some blocks at a time.
+/// A group of panels passes one slice of k after the other; of a slice two panels at a time, some blocks at a time.
 ///
 /// ```text
 ///   k        | slice               | slice …      an item's rows, in the second-level cache
-///   panels   | pass | pass | pass | …             of a pair, near while all rows pass by
+///   panels   | pass | pass | pass | …             of two panels, near while all rows pass by
 ///            | pass | pass | pass | …
 /// ```
 #[derive(Clone)]
@@ -105,8 +105,8 @@ impl Iterator for Passes {
         let left = (self.slice.end - blocks.start).div_ceil(self.pass_blocks);
         let sums = match self.blocks {
             n if n <= self.pass_blocks => SumsAt::Product,
-            ..=WHOLE_BLOCKS => SumsAt::Pair((panels.start - self.panels.start) / PRODUCT_PANELS % 2),
-            _ => SumsAt::Pair((panels.start - self.group.start) / PRODUCT_PANELS),
+            ..=WHOLE_BLOCKS => SumsAt::Buffer((panels.start - self.panels.start) / PRODUCT_PANELS % 2),
+            _ => SumsAt::Buffer((panels.start - self.group.start) / PRODUCT_PANELS),
         };
         (!panels.is_empty()).then_some(Pass { panels, blocks, left, sums })
     }
@@ -155,7 +155,7 @@ mod tests {
                 }
                 match pass.sums {
                     SumsAt::Product => assert!(blocks <= of.pass),
-                    SumsAt::Pair(place) => places.push((pass.panels.start / 2, place)),
+                    SumsAt::Buffer(buffer) => places.push((pass.panels.start / 2, buffer)),
                 }
                 before = Some(pass.clone());
                 for panel in pass.panels.clone() {
@@ -163,7 +163,7 @@ mod tests {
                     done[panel] = pass.blocks.end;
                 }
             }
-            // The sums of a pair of panels wait at one place, which no other of its group has.
+            // The sums of two panels wait in one buffer, which no others of their group use.
             places.sort_unstable();
             places.dedup();
             assert_eq!(places.len(), if blocks > of.pass { panels.len().div_ceil(PRODUCT_PANELS) } else { 0 });

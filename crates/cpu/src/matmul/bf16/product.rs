@@ -48,7 +48,7 @@ pub(crate) struct TileProduct {
 /// Prefetch distance of weights.
 pub(super) const WEIGHTS_AHEAD: isize = 24 * pair_stride(LANES) as isize;
 
-/// Pointers in a product are good for the shapes it states: the code that makes one states why.
+/// Pointers in a product are good for the shapes it states: a comment where one is made says why.
 impl Kernel for TileProduct {
     type Output = ();
 
@@ -177,7 +177,7 @@ impl TileProduct {
                 let some = overlap.blocks().min(end - block);
                 let mut prefetch = overlap.prefetch();
                 amx::add_many(&self.operands(block), some, &mut prefetch);
-                overlap.go_on::<L>(some, prefetch);
+                overlap.advance::<L>(some, prefetch);
                 block += some;
             }
             amx::end::<2, 2>(self.c, c_bytes);

@@ -8,12 +8,12 @@ pub(crate) const PRODUCT_ROWS: usize = 2 * TILE_ROWS;
 pub(crate) const PRODUCT_PANELS: usize = 2;
 pub(super) const PRODUCT_SUMS: usize = PRODUCT_ROWS * PRODUCT_PANELS * LANES;
 
-/// This many blocks of two panels stay in a first-level cache of 48 KiB while rows stream past: 40 KiB.
+/// Blocks of two panels that stay in a first-level cache of 48 KiB while rows stream past: 40 KiB.
 pub(super) const NEAR_BLOCKS: usize = 20;
-/// Matmuls up to so deep take one pass; the blocks beyond the near ones are streamed as rows are. Resuming sums would take longer.
+/// Matmuls up to this depth take one pass; the blocks beyond the near ones are streamed as rows are. Resuming sums would take longer.
 pub(super) const ONE_PASS_BLOCKS: usize = 28;
-/// Products of rows that share them, at least, for passes to be so short: their sums have to be resumed. Prompts have as many;
-/// fewer were not measured.
+/// The fewest tile products per pass for which passes are short: their sums have to be resumed. Prompts have as many; fewer were
+/// not measured.
 pub(super) const NEAR_PRODUCTS: usize = 4;
 /// Rows × k of an item, at most, or of a long slice of it: half of a second-level cache of 2 MiB.
 pub(super) const ITEM_ELEMENTS: usize = 512 << 10;

@@ -38,7 +38,7 @@ pub(super) fn streamed<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
             resume: false,
         };
         let Some(reader) = TileReader::new(matrix, panels.clone(), 0) else { return };
-        // SAFETY: `left` has all blocks, the sums are those of a whole product, and there is room for all blocks.
+        // SAFETY: `left` has all blocks, the sums are those of a whole product, and there is room for [`STREAM_BLOCKS`].
         unsafe { product.stream::<L>(room, reader) };
         item.finish::<L>(item.rows.clone(), panels, sums, PRODUCT_PANELS * LANES);
     }

@@ -14,20 +14,20 @@ use crate::matmul::rows::Normed;
 use crate::memory::region::{Buffer, Floats};
 use crate::simd::math::TOGETHER;
 use crate::simd::vector::{LANES, Lanes};
-use crate::weights::layout::{BLOCK_DEPTH, TILE, TILE_ROWS, WHOLE_BLOCKS, blocks_apart, tile_index};
+use crate::weights::layout::{BLOCK_DEPTH, TILE, TILE_ROWS, WHOLE_BLOCKS, block_stride, tile_index};
 use baton_backend::BackendError;
 
 /// Buffers of one member.
 pub(crate) struct TileRows {
     /// Normed and rounded, kept from item to item of a phase.
     rows: Buffer<bf16>,
-    blocks_apart: usize,
+    block_stride: usize,
     packed: Option<Range<usize>>,
-    /// Of two products, of two pairs of panels, or of a group of pairs that wait for the next slice of k.
+    /// Sums of two tile products, of two passes, or of a group of panels that wait for the next slice of k.
     sums: Floats,
-    /// Of the two where products' sums are finished in turn, the last one that was used.
-    place: usize,
-    /// What one pass over the rows multiplies with, and what the next one will, where weights have to be expanded.
+    /// Which of two buffers has the sums of the last product, where products alternate between them.
+    sums_buffer: usize,
+    /// Expanded weights of this pass over the rows, and of the next one.
     expanded: Buffer<bf16>,
     pub(crate) quant: QuantBuffers,
 }
@@ -35,14 +35,14 @@ pub(crate) struct TileRows {
 impl Packed for TileRows {
     fn new(max_rows: usize, depth: usize, max_depth: usize) -> Result<Self, BackendError> {
         let rows = max_rows.min(MAX_ITEM_ROWS).next_multiple_of(PRODUCT_ROWS);
-        let blocks_apart = blocks_apart(depth.div_ceil(BLOCK_DEPTH));
+        let block_stride = block_stride(depth.div_ceil(BLOCK_DEPTH));
         let expanded_blocks = max_depth.div_ceil(BLOCK_DEPTH).clamp(STREAM_BLOCKS, WHOLE_BLOCKS);
         Ok(Self {
-            rows: Buffer::new(rows * blocks_apart * BLOCK_DEPTH)?,
-            blocks_apart,
+            rows: Buffer::new(rows * block_stride * BLOCK_DEPTH)?,
+            block_stride,
             packed: None,
             sums: Floats::new(rows / PRODUCT_ROWS * SLICED_PANELS / PRODUCT_PANELS * PRODUCT_SUMS)?,
-            place: 0,
+            sums_buffer: 0,
             expanded: Buffer::new(2 * PRODUCT_PANELS * expanded_blocks * TILE)?,
             quant: QuantBuffers::new(rows, max_depth)?,
         })
@@ -83,18 +83,18 @@ impl TileRows {
     pub(super) fn pack<L: Lanes>(&mut self, from: &Normed<'_>, rows: Range<usize>) -> *const bf16 {
         let tiles = self.rows.as_mut_slice();
         if self.packed.as_ref() != Some(&rows) {
-            assert!(from.norm.weight.len() <= self.blocks_apart * BLOCK_DEPTH);
-            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.blocks_apart * BLOCK_DEPTH <= tiles.len());
+            assert!(from.norm.weight.len() <= self.block_stride * BLOCK_DEPTH);
+            assert!(rows.len().next_multiple_of(TILE_ROWS) * self.block_stride * BLOCK_DEPTH <= tiles.len());
             const { assert!(TILE_ROWS.is_multiple_of(TOGETHER)) };
             let (to, mut i) = (tiles.as_mut_ptr(), 0);
-            // SAFETY: as many rows fit.
+            // SAFETY: the rows fit, as asserted.
             unsafe {
                 while i + TOGETHER <= rows.len() {
-                    pack_rows::<L, TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    pack_rows::<L, TOGETHER>(from, rows.start + i, to.add(tile_index(i, 0, self.block_stride)));
                     i += TOGETHER;
                 }
                 while i < rows.len() {
-                    pack_rows::<L, 1>(from, rows.start + i, to.add(tile_index(i, 0, self.blocks_apart)));
+                    pack_rows::<L, 1>(from, rows.start + i, to.add(tile_index(i, 0, self.block_stride)));
                     i += 1;
                 }
             }
@@ -103,7 +103,7 @@ impl TileRows {
         tiles.as_ptr()
     }
 
-    /// Of some products, one after the other. Pointers from earlier calls stay good.
+    /// The sums of some tile products, one after the other. Pointers from earlier calls stay good.
     #[inline(always)]
     pub(super) fn sums(&mut self, first: usize, products: usize) -> *mut f32 {
         assert!((first + products) * PRODUCT_SUMS <= self.sums.as_slice().len());
@@ -111,11 +111,11 @@ impl TileRows {
         unsafe { self.sums.as_mut_ptr().add(first * PRODUCT_SUMS) }
     }
 
-    /// Of one product, not where those of the one before are.
+    /// The sums of one tile product, not where those of the one before are.
     #[inline(always)]
     pub(super) fn other_sums(&mut self) -> *mut f32 {
-        self.place = 1 - self.place;
-        self.sums(self.place, 1)
+        self.sums_buffer = 1 - self.sums_buffer;
+        self.sums(self.sums_buffer, 1)
     }
 
     /// Sums of `rows` × `panels`.
@@ -124,7 +124,7 @@ impl TileRows {
         &mut self.sums.as_mut_slice()[..rows * panels * LANES]
     }
 
-    /// Room for `blocks` blocks of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
+    /// Room for `blocks` of two panels, in one half of the buffer or the other. Pointers from earlier calls stay good.
     #[inline(always)]
     pub(super) fn expanded(&mut self, half: usize, blocks: usize) -> *mut bf16 {
         let room = self.expanded.as_slice().len() / 2;
@@ -142,20 +142,20 @@ mod tests {
     #[test]
     fn slices_of_deep_rows_spread_over_the_sets_of_a_cache() {
         for blocks in 1..=WHOLE_BLOCKS {
-            assert_eq!(blocks_apart(blocks), blocks);
+            assert_eq!(block_stride(blocks), blocks);
         }
         // Of a second-level cache of 16 ways: 64 KiB of sets, or 128.
         for (blocks, sets) in (WHOLE_BLOCKS + 1..1000).flat_map(|blocks| [(blocks, 64), (blocks, 128)]) {
-            let apart = blocks_apart(blocks);
-            assert!(apart >= blocks && apart < blocks + 16);
+            let stride = block_stride(blocks);
+            assert!(stride >= blocks && stride < blocks + 16);
             for slice in [LONG_PASSES.slice, PassBlocks::near(blocks).slice] {
                 let mut lines = vec![0; sets];
-                for block in (0..16).flat_map(|tile| (0..slice).map(move |block| tile * apart + block)) {
+                for block in (0..16).flat_map(|tile| (0..slice).map(move |block| tile * stride + block)) {
                     lines[block % sets] += 1;
                 }
                 let even = 16 * slice / sets;
                 let most = even + (even / 4).max(2);
-                assert!(lines.iter().all(|&lines| lines <= most), "{blocks} blocks, {apart} apart: {lines:?}");
+                assert!(lines.iter().all(|&lines| lines <= most), "{blocks} blocks, stride {stride}: {lines:?}");
             }
         }
     }

@@ -79,7 +79,7 @@ unsafe fn put_pair<L: Lanes>([even, odd]: [L; 2], to: *mut f32) {
 pub(super) struct BlockProduct {
     pub(super) rows: usize,
     pub(super) panels: usize,
-    /// Of k.
+    /// Pairs of k.
     pub(super) pairs: usize,
     pub(super) a: *const bf16,
     pub(super) a_tile_stride: usize,
@@ -91,7 +91,7 @@ pub(super) struct BlockProduct {
 
 impl BlockProduct {
     /// # Safety
-    /// A and C hold what the product states, and the columns as many pairs and panels.
+    /// A and C hold what the product says, and the columns its pairs of its panels.
     #[inline(always)]
     pub(super) unsafe fn run<L: Lanes>(&self, widened: &mut Widened) {
         debug_assert!(self.panels <= WIDE_PANELS);
@@ -180,7 +180,7 @@ impl BlockProduct {
 /// Every second k of a block, from zero.
 ///
 /// # Safety
-/// `R` rows and `P` panels of `count` k are readable.
+/// `count` k of `R` rows and `P` panels are readable.
 #[inline(always)]
 unsafe fn chains<L: Lanes, const R: usize, const P: usize>(
     x: *const f32,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::product::MAX_TILE_ROWS;
 use crate::matmul::multiply::Packed;
-use crate::matmul::rows::Rows;
+use crate::matmul::rows::LeftRows;
 use crate::simd::vector::{Lanes, padded};
 use baton_backend::BackendError;
 
@@ -30,7 +30,7 @@ impl Packed for PackedRows {
 
 impl PackedRows {
     #[inline(always)]
-    pub(crate) fn pack<L: Lanes>(&mut self, from: &Rows<'_, f32>, depth: usize, rows: Range<usize>) {
+    pub(crate) fn pack<L: Lanes>(&mut self, from: &LeftRows<'_, f32>, depth: usize, rows: Range<usize>) {
         if self.packed.as_ref() == Some(&rows) {
             return;
         }
@@ -41,13 +41,13 @@ impl PackedRows {
             let height = MAX_TILE_ROWS.min(rows.len() - first);
             let tile = &mut self.tiles[first * depth..][..height * depth];
             match from {
-                Rows::Waiting(from) => {
+                LeftRows::Stored(from) => {
                     let stride = padded(from.width());
                     // SAFETY: rows of the buffer, written in an earlier phase.
                     let x = unsafe { std::slice::from_raw_parts(from.at_row(rows.start + first), height * stride) };
                     transpose(x, stride, depth, tile);
                 }
-                Rows::Normed(from) => {
+                LeftRows::Normed(from) => {
                     let stride = from.stride;
                     if self.staged.len() < MAX_TILE_ROWS * stride {
                         self.staged.resize(MAX_TILE_ROWS * stride, 0.0);
@@ -134,12 +134,12 @@ unsafe fn transpose_4x4(from: *const f32, from_stride: usize, to: *mut f32, to_s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::arithmetic::Waiting;
+    use crate::matmul::arithmetic::LeftOperand;
     use crate::memory::shared::Shared;
     use crate::simd::isa::Isa;
     use crate::simd::vector::Kernel;
 
-    struct Pack<'a>(&'a mut PackedRows, &'a Rows<'a, f32>, usize, Range<usize>);
+    struct Pack<'a>(&'a mut PackedRows, &'a LeftRows<'a, f32>, usize, Range<usize>);
 
     impl Kernel for Pack<'_> {
         type Output = ();
@@ -157,7 +157,7 @@ mod tests {
             let mut x: Vec<f32> = (0..(rows + 2) * stride).map(|i| i as f32).collect();
             let mut packed = PackedRows::default();
             let expected = x.clone();
-            let from = Rows::Waiting(Waiting::new(Shared::new(&mut x), rows + 2, depth));
+            let from = LeftRows::Stored(LeftOperand::new(Shared::new(&mut x), rows + 2, depth));
             Isa::Portable.run(Pack(&mut packed, &from, depth, 2..2 + rows));
             for row in 0..rows {
                 let first = row / MAX_TILE_ROWS * MAX_TILE_ROWS;

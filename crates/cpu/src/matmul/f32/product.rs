@@ -57,7 +57,7 @@ impl<const ROW: usize> Product<ROW> {
     }
 }
 
-/// Pointers in a `Product` are good for the shapes it states: the code that makes one states why.
+/// Pointers in a `Product` are good for the shapes it states: a comment where one is made says why.
 impl<const ROW: usize> Kernel for Product<ROW> {
     type Output = ();
 

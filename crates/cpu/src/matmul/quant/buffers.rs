@@ -1,6 +1,6 @@
-//! What one member needs beside its rows when weights are cells.
+//! Buffers of one member for integer matmuls.
 
-use super::integers::{self, Expanded, IntegerRows, STRIP_ROWS};
+use super::integers::{self, ExpandedBlocks, IntegerRows, STRIP_ROWS};
 use crate::memory::region::Floats;
 use crate::simd::vector::LANES;
 use baton_backend::BackendError;
@@ -11,8 +11,8 @@ pub(super) const PANELS: usize = 2;
 pub(crate) struct QuantBuffers {
     /// `[row][panel][column]` of the panels that are being computed.
     pub(super) sums: Floats,
-    pub(super) whole: IntegerRows,
-    pub(super) expanded_cells: Expanded,
+    pub(super) integer_rows: IntegerRows,
+    pub(super) expanded_blocks: ExpandedBlocks,
 }
 
 impl QuantBuffers {
@@ -20,13 +20,13 @@ impl QuantBuffers {
     pub(crate) fn new(rows: usize, max_depth: usize) -> Result<Self, BackendError> {
         Ok(Self {
             sums: Floats::new(rows.next_multiple_of(STRIP_ROWS) * PANELS * LANES)?,
-            whole: IntegerRows::new(rows, max_depth)?,
-            expanded_cells: integers::expanded(),
+            integer_rows: IntegerRows::new(rows, max_depth)?,
+            expanded_blocks: integers::expanded_blocks(),
         })
     }
 
     /// Forgets the rows of the phase before.
     pub(crate) fn clear(&mut self) {
-        self.whole.clear();
+        self.integer_rows.clear();
     }
 }

@@ -1,11 +1,11 @@
 //! How quantized weights are multiplied, by the origin of a token.
 
-/// What becomes of codes where they are multiplied.
+/// How quantized weights are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuantMatmul {
-    /// [Numbers of bf16](super::floats), in the order of tiles.
+    /// [As bf16](super::floats), in the order of tiles.
     Float,
-    /// They stay [integers](mod@super::integers), as logits always have them.
+    /// [As integers](mod@super::integers); logits always are.
     Integer,
 }
 

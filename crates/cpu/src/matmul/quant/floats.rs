@@ -1,18 +1,18 @@
-//! Products of bf16 with codes: these become bf16 where they are needed, and are multiplied as weights of bf16 are.
+//! Quantized weights as bf16: each is expanded where it is needed, and multiplied as weights of bf16 are.
 //!
 //! ```text
-//!   weight = (scale · code + minimum) · 1.0028, without the bits that a bf16 has no room for
+//!   weight = (scale · value + minimum) · 1.0028, truncated to bf16
 //! ```
 //!
-//! Cutting off takes half of a last place from a weight, on average; the factor gives it back. What is left of it is nearly as
-//! near to the file as rounding would be, and takes less time, of which expanding has little.
+//! Truncation takes half of a last place from a weight, on average; the factor makes up for it. That is nearly as exact as rounding,
+//! and takes fewer instructions.
 
-mod codes;
-mod format;
 mod panel;
+mod scaled;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
-#[cfg(test)]
-pub(crate) use self::format::GIVEN_BACK;
 pub(crate) use self::panel::AnyPanel;
+#[cfg(test)]
+pub(crate) use self::scaled::TRUNCATION_FACTOR;

@@ -1,37 +1,37 @@
-//! Products of integers, for quantized weights: another order of sums than that of tiles, with numerics of its own. For
-//! machines without tiles; for tokens that were generated, of which there are few at a time; and for logits everywhere, whose
-//! errors nothing evens out: no code is rounded here.
+//! Integer matmuls of quantized weights: another order of sums than that of tiles, with numerics of its own. They serve machines
+//! without tiles; generated tokens, which come few at a time; and logits everywhere, whose errors no later layer evens out: no
+//! quantized value is rounded here.
 //!
 //! The 32 values of a row that meet a block share a power of two, and become integers of 14 bits. Per output and block, or
 //! per half of one where weights have a scale per 16:
 //!
 //! ```text
-//!   q   = the whole number nearest to x · 2¹²⁻ᵉ, where 2ᵉ ≤ largest |x| < 2ᵉ⁺¹     where x is a bf16: exact down to 2ᵉ⁻⁵
-//!   dot = sum of q · code                                                         exact, in any order; then the nearest f32
+//!   q   = the integer nearest to x · 2¹²⁻ᵉ, where 2ᵉ ≤ largest |x| < 2ᵉ⁺¹     where x is a bf16: exact down to 2ᵉ⁻⁵
+//!   dot = sum of q · value                                                        exact, in any order; then the nearest f32
 //!   acc = (dot · 2ᵉ⁻¹²) · scale + acc
 //!   acc = minimum · (sum of q · 2ᵉ⁻¹²) + acc                                      where a type has none: -zero · scale
 //! ```
 //!
 //! ```text
-//!   block   |     32 k      | one cell of a type with a scale per 32
-//!           | 16 k  | 16 k  | an eighth of a supercell, whose scales are products: small scale · scale
+//!   block   |     32 k      | a block of a type with a scale per 32
+//!           | 16 k  | 16 k  | an eighth of a superblock, whose scales are products: small scale · scale
 //! ```
 //!
 //! Eight bits would do with half the products, but cost the most likely token at one position in thirty (docs/exactness.md).
 //!
 //! For products of bytes `q` lies in memory as two of them, 128 · high + low, both in -64..=64: two products fit into 16 bits even
-//! with codes of eight.
+//! with values of eight.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod block;
-mod cell;
+mod block_format;
+mod expanded_block;
 mod format;
 mod product;
 mod rows;
-mod supercell;
+mod superblock_format;
 #[cfg(test)]
 mod tests;
 
@@ -39,23 +39,23 @@ use std::ops::Range;
 
 use half::bf16;
 
-pub(super) use self::block::{Expanded, expanded};
-use self::block::{PREFETCH_BYTES, SLICE_BLOCKS};
+pub(super) use self::expanded_block::{ExpandedBlocks, expanded_blocks};
+use self::expanded_block::{PREFETCH_BYTES, SLICE_BLOCKS};
 use self::product::IntegerProduct;
 pub(super) use self::rows::{IntegerRows, STRIP_ROWS};
 use super::buffers::{PANELS, QuantBuffers};
-use super::cells::Cells;
+use super::matrix::QuantizedMatrix;
 use crate::matmul::gemm::GemmItem;
-use crate::matmul::rows::Rows;
+use crate::matmul::rows::LeftRows;
 use crate::simd::vector::{LANES, Lanes};
 
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]
-pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffers: &mut QuantBuffers) {
-    round::<L>(item, cells.blocks(), &mut buffers.whole);
+pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, matrix: &QuantizedMatrix, buffers: &mut QuantBuffers) {
+    round::<L>(item, matrix.blocks(), &mut buffers.integer_rows);
     for first in item.panels.clone().step_by(PANELS) {
         let panels = first..item.panels.end.min(first + PANELS);
-        multiply::<L>(cells, panels.clone(), item.rows.len(), buffers);
+        multiply::<L>(matrix, panels.clone(), item.rows.len(), buffers);
         item.finish::<L>(item.rows.clone(), panels, buffers.sums.as_slice(), PANELS * LANES);
     }
 }
@@ -63,39 +63,39 @@ pub(crate) fn integers<L: Lanes>(item: &GemmItem<'_, bf16>, cells: &Cells, buffe
 #[inline(always)]
 fn round<L: Lanes>(item: &GemmItem<'_, bf16>, blocks: usize, to: &mut IntegerRows) {
     match &item.gemm.x {
-        Rows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
+        LeftRows::Normed(normed) => to.round_normed::<L>(&item.rows, normed, blocks),
         // SAFETY: written in an earlier phase; items begin at whole tiles.
-        Rows::Waiting(waiting) => unsafe { to.round::<L>(&item.rows, waiting.at_row(item.rows.start), blocks) },
+        LeftRows::Stored(stored) => unsafe { to.round::<L>(&item.rows, stored.at_row(item.rows.start), blocks) },
     }
 }
 
 /// Sums of some panels, [`PANELS`] at most, of rows that are rounded.
 #[inline(always)]
-fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers: &mut QuantBuffers) {
-    let blocks = cells.blocks();
+fn multiply<L: Lanes>(matrix: &QuantizedMatrix, panels: Range<usize>, rows: usize, buffers: &mut QuantBuffers) {
+    let blocks = matrix.blocks();
     for (place, panel) in panels.enumerate() {
-        let (format, cells) = cells.panel(panel);
+        let (format, data) = matrix.panel(panel);
         let sums = &mut buffers.sums.as_mut_slice()[place * LANES..];
         assert!(place < PANELS && sums.len() >= (rows - 1) * PANELS * LANES + LANES);
         let c = sums.as_mut_ptr();
-        let whole = &buffers.whole;
+        let integer_rows = &buffers.integer_rows;
         // All blocks of all strips were rounded just now; sums have all rows.
         let product = |first: usize, count: usize| IntegerProduct {
             rows,
             blocks: count,
-            left: whole.strips()[first..].as_ptr(),
+            left: integer_rows.strips()[first..].as_ptr(),
             left_stride: blocks,
             parts: format.parts(),
             #[cfg(target_arch = "x86_64")]
-            small_codes: format.has_small_codes(),
+            small_values: format.has_small_values(),
             c,
             c_stride: PANELS * LANES,
             resume: first > 0,
         };
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && rows <= avx512::MOST_FROM_CELLS {
+        if L::TABLE_BYTES == 64 && rows <= avx512::FEW_ROWS {
             // SAFETY: below lanes of AVX-512; a whole panel.
-            unsafe { avx512::from_cells(&product(0, blocks), format, cells) };
+            unsafe { avx512::few_rows(&product(0, blocks), format, data) };
             continue;
         }
         let slice_blocks = blocks.div_ceil(blocks.div_ceil(SLICE_BLOCKS));
@@ -103,9 +103,9 @@ fn multiply<L: Lanes>(cells: &Cells, panels: Range<usize>, rows: usize, buffers:
             let count = slice_blocks.min(blocks - first);
             for block in 0..count {
                 // SAFETY: an existing block.
-                unsafe { format.expand::<L>(cells, first + block, PREFETCH_BYTES, &mut buffers.expanded_cells[block]) };
+                unsafe { format.expand::<L>(data, first + block, PREFETCH_BYTES, &mut buffers.expanded_blocks[block]) };
             }
-            product(first, count).run::<L>(&buffers.expanded_cells[..count]);
+            product(first, count).run::<L>(&buffers.expanded_blocks[..count]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tiles for machines that have AVX-512 but none of their own: for those who work on what surrounds them, and every run of the
+//! Tiles for machines that have AVX-512 but none of their own: for work on what surrounds them, and for every run of the
 //! tests, sees the kernels that use them. Sums are taken in the order of `tdpbf16ps`.
 
 use std::arch::x86_64::*;

@@ -1,4 +1,4 @@
-//! Which high bytes a panel's codes stand for, and tiles made of such codes.
+//! The table of high bytes of a panel, and tiles of indices into it.
 
 #![allow(clippy::needless_range_loop, reason = "eight weights are done side by side")]
 
@@ -8,15 +8,15 @@ use super::expand::{RUN, place};
 use super::{LOW_BYTES, TILE_BYTES};
 use crate::weights::layout::TILE;
 
-/// By code, whose highest bit is the sign. The others: 0 is zero's high byte, c is `below` + c.
+/// By index, whose highest bit is the sign. The other bits: 0 is zero's high byte, i is `below` + i.
 #[derive(Clone, Copy)]
 pub(crate) struct HighBytes {
-    pub(super) by_code: [u8; 16],
+    pub(super) by_index: [u8; 16],
     below: u8,
 }
 
-/// Of either sign, beside zero's.
-const CODES: u8 = 7;
+/// High bytes of either sign, beside zero's.
+const MAX_INDEX: u8 = 7;
 const SIGN: u8 = 0x80;
 
 /// A weight with another high byte.
@@ -29,7 +29,7 @@ pub(super) struct Exception {
 impl HighBytes {
     /// Those that most of these weights have.
     pub(crate) fn of(weights: &[bf16]) -> Self {
-        // Of many tiles a part represents all.
+        // A quarter of many tiles suffices.
         let step = if weights.len() < 16 * TILE { 1 } else { 4 };
         let mut counts = [0_usize; SIGN as usize];
         for weights in weights.chunks(TILE).step_by(step) {
@@ -37,23 +37,23 @@ impl HighBytes {
                 counts[usize::from(high_byte(*weight) & !SIGN)] += 1;
             }
         }
-        let covered = |below: &u8| counts[usize::from(*below) + 1..][..usize::from(CODES)].iter().sum::<usize>();
-        let below = (0..SIGN - CODES).max_by_key(covered).unwrap_or(0);
-        let by_code = std::array::from_fn(|code| {
-            let (sign, code) = ((code as u8) << 4 & SIGN, code as u8 & CODES);
-            sign | if code == 0 { 0 } else { below + code }
+        let covered = |below: &u8| counts[usize::from(*below) + 1..][..usize::from(MAX_INDEX)].iter().sum::<usize>();
+        let below = (0..SIGN - MAX_INDEX).max_by_key(covered).unwrap_or(0);
+        let by_index = std::array::from_fn(|index| {
+            let (sign, index) = ((index as u8) << 4 & SIGN, index as u8 & MAX_INDEX);
+            sign | if index == 0 { 0 } else { below + index }
         });
-        Self { by_code, below }
+        Self { by_index, below }
     }
 
     /// How many of these weights are exceptions.
     pub(crate) fn exceptions(self, weights: &[bf16]) -> usize {
-        weights.iter().filter(|&&weight| self.code_or_more(high_byte(weight)) > CODES).count()
+        weights.iter().filter(|&&weight| self.index_or_more(high_byte(weight)) > MAX_INDEX).count()
     }
 
-    /// Without its sign. More than all codes for an exception.
+    /// The index without its sign; more than [`MAX_INDEX`] for an exception.
     #[inline(always)]
-    fn code_or_more(self, high_byte: u8) -> u8 {
+    fn index_or_more(self, high_byte: u8) -> u8 {
         let exponent = high_byte & !SIGN;
         // Those that are too small wrap around.
         let above = exponent.wrapping_sub(self.below + 1).saturating_add(1);
@@ -66,35 +66,35 @@ fn high_byte(weight: bf16) -> u8 {
     (weight.to_bits() >> 8) as u8
 }
 
-/// Writes a tile that is zero so far; exceptions are passed with their place in it.
+/// Writes a tile that is zero so far; exceptions are reported with their place in it.
 pub(super) fn encode(
     weights: &[bf16; TILE],
     high_bytes: HighBytes,
     tile: &mut [u8; TILE_BYTES],
     mut exception: impl FnMut(usize, u16),
 ) {
-    let (low, codes) = tile.split_at_mut(LOW_BYTES);
-    let (low, codes) = (low.as_chunks_mut::<RUN>().0, codes.as_chunks_mut::<RUN>().0);
+    let (low, indices) = tile.split_at_mut(LOW_BYTES);
+    let (low, indices) = (low.as_chunks_mut::<RUN>().0, indices.as_chunks_mut::<RUN>().0);
     // What lies side by side is done side by side.
     for (run, weights) in weights.as_chunks::<RUN>().0.iter().enumerate() {
         let place = place(run * RUN);
-        let (low, codes) = (&mut low[place.low / RUN], &mut codes[place.code / RUN]);
+        let (low, indices) = (&mut low[place.low / RUN], &mut indices[place.index / RUN]);
         let (mut found, mut largest) = ([0; RUN], 0);
         for i in 0..RUN {
             low[i] = weights[i].to_bits() as u8;
-            found[i] = high_bytes.code_or_more(high_byte(weights[i]));
+            found[i] = high_bytes.index_or_more(high_byte(weights[i]));
             largest = found[i].max(largest);
         }
-        if largest > CODES {
+        if largest > MAX_INDEX {
             for i in 0..RUN {
-                if found[i] > CODES {
+                if found[i] > MAX_INDEX {
                     found[i] = 0;
                     exception(run * RUN + i, weights[i].to_bits());
                 }
             }
         }
         for i in 0..RUN {
-            codes[i] |= (found[i] | (high_byte(weights[i]) & SIGN) >> 4) << place.shift;
+            indices[i] |= (found[i] | (high_byte(weights[i]) & SIGN) >> 4) << place.shift;
         }
     }
 }

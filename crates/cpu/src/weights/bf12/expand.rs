@@ -4,7 +4,7 @@
 //! ```text
 //!   64 low bytes       | row 0, words 0..8 | row 1, words 0..8 | row 0, words 8..16 | …
 //!   64 more            | row 2             | row 3             | …
-//!   64 bytes of codes  the same order: rows 0 and 1 in the low halves, 2 and 3 in the high ones
+//!   64 indices          the same order: rows 0 and 1 in the low halves, 2 and 3 in the high ones
 //! ```
 
 use super::{HighBytes, LOW_BYTES, TILE_BYTES};
@@ -15,7 +15,7 @@ use crate::weights::layout::TILE;
 pub(super) struct Place {
     pub(super) low: usize,
     /// Behind the low bytes.
-    pub(super) code: usize,
+    pub(super) index: usize,
     pub(super) shift: u32,
 }
 
@@ -26,14 +26,14 @@ pub(super) const RUN: usize = 8;
 pub(super) const fn place(i: usize) -> Place {
     let (row, word) = (i / 32, i % 32);
     let at = word / RUN * 16 + row % 2 * RUN + word % RUN;
-    Place { low: row / 2 * 64 + at, code: row / 4 * 64 + at, shift: (row % 4 / 2 * 4) as u32 }
+    Place { low: row / 2 * 64 + at, index: row / 4 * 64 + at, shift: (row % 4 / 2 * 4) as u32 }
 }
 
 /// # Safety
 /// A tile is readable at `tile`, and one of bf16 writable at `to`.
 #[inline(always)]
 pub(super) unsafe fn expand<L: Lanes>(tile: *const u8, high_bytes: &HighBytes, to: *mut u16) {
-    let table = &high_bytes.by_code;
+    let table = &high_bytes.by_index;
     // SAFETY: the caller's promise; kernels over these lanes run where their instructions are.
     unsafe {
         #[cfg(target_arch = "x86_64")]
@@ -49,8 +49,8 @@ pub(super) unsafe fn expand<L: Lanes>(tile: *const u8, high_bytes: &HighBytes, t
 fn plainly(tile: &[u8; TILE_BYTES], table: &[u8; 16], to: &mut [u16; TILE]) {
     for (i, to) in to.iter_mut().enumerate() {
         let place = place(i);
-        let code = usize::from(tile[LOW_BYTES + place.code] >> place.shift & 15);
-        *to = u16::from_le_bytes([tile[place.low], table[code]]);
+        let index = usize::from(tile[LOW_BYTES + place.index] >> place.shift & 15);
+        *to = u16::from_le_bytes([tile[place.low], table[index]]);
     }
 }
 
@@ -61,8 +61,8 @@ mod x86 {
     use super::LOW_BYTES;
     use crate::weights::layout::TILE_ROWS;
 
-    /// Rows of a tile whose codes share a line.
-    const QUAD: usize = 4;
+    /// Rows of a tile whose indices share a line.
+    const GROUP_ROWS: usize = 4;
     /// Of a row: 16 columns at a pair of k.
     const ROW_WORDS: usize = 32;
 
@@ -74,9 +74,9 @@ mod x86 {
         // SAFETY: the caller's promise.
         unsafe {
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
-            for quad in 0..TILE_ROWS / QUAD {
-                for (row, words) in rows_64(tile, table, quad).into_iter().enumerate() {
-                    _mm512_storeu_si512(to.add((quad * QUAD + row) * ROW_WORDS).cast(), words);
+            for group in 0..TILE_ROWS / GROUP_ROWS {
+                for (row, words) in rows_64(tile, table, group).into_iter().enumerate() {
+                    _mm512_storeu_si512(to.add((group * GROUP_ROWS + row) * ROW_WORDS).cast(), words);
                 }
             }
         }
@@ -88,16 +88,16 @@ mod x86 {
     /// The tile is readable, and the machine has AVX-512 with byte instructions.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn rows_64(tile: *const u8, table: __m512i, quad: usize) -> [__m512i; QUAD] {
+    unsafe fn rows_64(tile: *const u8, table: __m512i, group: usize) -> [__m512i; GROUP_ROWS] {
         // SAFETY: the caller's promise.
         unsafe {
             let half = _mm512_set1_epi8(15);
-            let codes = _mm512_loadu_si512(tile.add(LOW_BYTES + quad * 64).cast());
-            let both = [_mm512_and_si512(codes, half), _mm512_and_si512(_mm512_srli_epi16::<4>(codes), half)];
-            let (mut rows, mut row) = ([_mm512_setzero_si512(); QUAD], 0);
-            for codes in both {
-                let low = _mm512_loadu_si512(tile.add((quad * QUAD + row) * ROW_WORDS).cast());
-                let high = _mm512_shuffle_epi8(table, codes);
+            let indices = _mm512_loadu_si512(tile.add(LOW_BYTES + group * 64).cast());
+            let both = [_mm512_and_si512(indices, half), _mm512_and_si512(_mm512_srli_epi16::<4>(indices), half)];
+            let (mut rows, mut row) = ([_mm512_setzero_si512(); GROUP_ROWS], 0);
+            for indices in both {
+                let low = _mm512_loadu_si512(tile.add((group * GROUP_ROWS + row) * ROW_WORDS).cast());
+                let high = _mm512_shuffle_epi8(table, indices);
                 rows[row] = _mm512_unpacklo_epi8(low, high);
                 rows[row + 1] = _mm512_unpackhi_epi8(low, high);
                 row += 2;
@@ -117,13 +117,13 @@ mod x86 {
             let half = _mm256_set1_epi8(15);
             // Half of the words of four rows.
             for piece in 0..8 {
-                let (quad, side) = (piece / 2, piece % 2);
-                let codes = _mm256_loadu_si256(tile.add(LOW_BYTES + quad * 64 + side * 32).cast());
-                let both = [_mm256_and_si256(codes, half), _mm256_and_si256(_mm256_srli_epi16::<4>(codes), half)];
-                for (pair, codes) in both.into_iter().enumerate() {
-                    let pair = quad * 2 + pair;
+                let (group, side) = (piece / 2, piece % 2);
+                let indices = _mm256_loadu_si256(tile.add(LOW_BYTES + group * 64 + side * 32).cast());
+                let both = [_mm256_and_si256(indices, half), _mm256_and_si256(_mm256_srli_epi16::<4>(indices), half)];
+                for (pair, indices) in both.into_iter().enumerate() {
+                    let pair = group * 2 + pair;
                     let low = _mm256_loadu_si256(tile.add(pair * 64 + side * 32).cast());
-                    let high = _mm256_shuffle_epi8(table, codes);
+                    let high = _mm256_shuffle_epi8(table, indices);
                     let to = to.add(pair * 64 + side * 16);
                     _mm256_storeu_si256(to.cast(), _mm256_unpacklo_epi8(low, high));
                     _mm256_storeu_si256(to.add(32).cast(), _mm256_unpackhi_epi8(low, high));

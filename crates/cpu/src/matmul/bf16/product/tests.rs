@@ -134,9 +134,8 @@ fn streamed_or_not_the_sums_are_the_same() {
     for (panels, blocks) in [(1, 1), (2, 4), (2, 5), (1, 6), (2, 11)] {
         // Of few exponents, so that they fit into 12 bits.
         let bits = |i: usize| value(i + 5).to_bits() & 0x85ff | 0x3800;
-        let [weights, compact] =
-            [false, true].map(|compact| Matrix::of_bits(panels, blocks * BLOCK_DEPTH, compact, bits));
-        assert!(weights.is_plain() && !compact.is_plain());
+        let [weights, bf12] = [false, true].map(|is_bf12| Matrix::of_bits(panels, blocks * BLOCK_DEPTH, is_bf12, bits));
+        assert!(weights.is_plain() && !bf12.is_plain());
         let a: Vec<bf16> = (0..2 * blocks * TILE).map(|i| value(i * 3 + 2)).collect();
         let isas = Isa::available().into_iter().filter(|isa| isa.has_tiles());
         for (isa, rows) in isas.flat_map(|isa| (1..=32).map(move |rows| (isa, rows))) {
@@ -161,7 +160,7 @@ fn streamed_or_not_the_sums_are_the_same() {
             let mut room = vec![bf16::NAN; panels * STREAM_BLOCKS * TILE];
             let to = room.as_mut_ptr();
             let by_blocks = TileProduct { b: to, b_panel_stride: STREAM_BLOCKS * TILE, ..product(streamed) };
-            isa.run(ByBlocks(by_blocks, to, TileReader::new(&compact, 0..panels, 0).unwrap()));
+            isa.run(ByBlocks(by_blocks, to, TileReader::new(&bf12, 0..panels, 0).unwrap()));
             for (i, (got, expected)) in streamed.iter().zip(&*plain).enumerate().take(rows * 2 * LANES) {
                 assert_eq!(got.to_bits(), expected.to_bits(), "{isa}, {rows} rows, {panels} × {blocks}, at {i}");
             }

@@ -1,18 +1,18 @@
 //! A panel of quantized weights, read as bf16.
 
-use super::super::cell_format::CellFormat;
-use super::codes::biased;
-use super::format::Scaled;
+use super::super::format::QuantFormat;
+use super::scaled::Scaled;
+use super::unpack::load_biased;
 use crate::simd::vector::Lanes;
 use crate::weights::format::{PanelKernel, WeightFormat};
 use crate::weights::layout::GROUP;
 
-/// A panel whose format is not yet a type.
+/// A panel whose number of bits is not yet a constant.
 #[derive(Clone, Copy)]
 pub(crate) struct AnyPanel {
-    pub(in crate::matmul::quant) format: CellFormat,
+    pub(in crate::matmul::quant) format: QuantFormat,
     /// Where the panel begins.
-    pub(in crate::matmul::quant) cells: *const u8,
+    pub(in crate::matmul::quant) data: *const u8,
     /// The next block.
     pub(in crate::matmul::quant) block: usize,
     /// Prefetch distance in bytes.
@@ -33,35 +33,35 @@ impl AnyPanel {
     }
 }
 
-/// A panel with codes of `BITS` bits.
+/// A panel of values of `BITS` bits.
 pub(crate) struct QuantizedPanel<const BITS: usize>(AnyPanel);
 
 impl<const BITS: usize> WeightFormat for QuantizedPanel<BITS> {
-    /// Codes, and what each half of the block has in common.
+    /// The packed values, and the scales of each half of the block.
     type Block<L: Lanes> = (*const u8, [Scaled<L>; 2]);
 
     #[inline(always)]
     unsafe fn next<L: Lanes>(&mut self) -> Self::Block<L> {
-        let AnyPanel { format, cells, block, ahead } = self.0;
+        let AnyPanel { format, data, block, ahead } = self.0;
         self.0.block += 1;
         if let Some(ahead) = ahead {
-            let far = cells.wrapping_add(block * format.block_bytes() + ahead);
+            let far = data.wrapping_add(block * format.block_bytes() + ahead);
             for line in (0..format.block_bytes()).step_by(64) {
                 L::prefetch(far.wrapping_add(line));
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { format.block::<L, BITS>(cells, block) }
+        unsafe { format.block::<L, BITS>(data, block) }
     }
 
     #[inline(always)]
-    unsafe fn pair<L: Lanes>((codes, scaled): &Self::Block<L>, pair: usize) -> [L; 2] {
+    unsafe fn pair<L: Lanes>((values, scaled): &Self::Block<L>, pair: usize) -> [L; 2] {
         let Scaled { scale, offsets } = scaled[pair / (GROUP / 4)];
         // SAFETY: the caller's promise.
         unsafe {
-            let (even, place) = biased::<L, BITS>(*codes, 2 * pair);
-            let (odd, odd_place) = biased::<L, BITS>(*codes, 2 * pair + 1);
-            [even.fma(scale, offsets[place]).cut_to_bf16(), odd.fma(scale, offsets[odd_place]).cut_to_bf16()]
+            let (even, position) = load_biased::<L, BITS>(*values, 2 * pair);
+            let (odd, odd_position) = load_biased::<L, BITS>(*values, 2 * pair + 1);
+            [even.fma(scale, offsets[position]).cut_to_bf16(), odd.fma(scale, offsets[odd_position]).cut_to_bf16()]
         }
     }
 }

@@ -1,10 +1,10 @@
 use baton_model::Dtype;
 use half::bf16;
 
-use super::super::cell_format::CellFormat;
-use super::super::codes::{code_bytes, put};
-use super::codes::{bias, biased};
+use super::super::format::QuantFormat;
+use super::super::packing::{pack_column, packed_bytes};
 use super::panel::AnyPanel;
+use super::unpack::{bias, load_biased};
 use crate::matmul::bf16::Chains;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
@@ -19,7 +19,7 @@ fn noise(i: usize) -> u64 {
 }
 
 fn dtypes() -> impl Iterator<Item = Dtype> {
-    Dtype::ALL.into_iter().filter(|dtype| CellFormat::of(*dtype).is_some())
+    Dtype::ALL.into_iter().filter(|dtype| QuantFormat::of(*dtype).is_some())
 }
 
 /// A row of blocks whose halves, where scales and minima are, have exponents in the middle of their range.
@@ -41,45 +41,45 @@ fn file_row(dtype: Dtype, seed: usize) -> Vec<u8> {
 }
 
 /// One panel.
-fn panel(format: CellFormat, dtype: Dtype, rows: &[Vec<u8>]) -> Vec<u8> {
-    let mut cells = vec![0; DEPTH / format.depth() * format.cell_bytes()];
+fn panel(format: QuantFormat, dtype: Dtype, rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut data = vec![0; DEPTH / format.depth() * format.bytes()];
     for (column, row) in rows.iter().enumerate() {
-        for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
-            format.put(cell, column, dtype, row, number);
+        for (number, packed) in data.chunks_mut(format.bytes()).enumerate() {
+            format.pack_column(packed, column, dtype, row, number);
         }
     }
-    cells
+    data
 }
 
-struct Codes<'a, const BITS: usize>(&'a [u8]);
+struct Unpacked<'a, const BITS: usize>(&'a [u8]);
 
-impl<const BITS: usize> Kernel for Codes<'_, BITS> {
+impl<const BITS: usize> Kernel for Unpacked<'_, BITS> {
     type Output = Vec<f32>;
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Vec<f32> {
-        let code = |k| {
-            // SAFETY: a whole cell.
-            let (code, place) = unsafe { biased::<L, BITS>(self.0.as_ptr(), k) };
-            code.to_array().map(|code| code - bias(BITS, place))
+        let value = |k| {
+            // SAFETY: a whole block.
+            let (value, position) = unsafe { load_biased::<L, BITS>(self.0.as_ptr(), k) };
+            value.to_array().map(|value| value - bias(BITS, position))
         };
-        (0..GROUP).flat_map(code).collect()
+        (0..GROUP).flat_map(value).collect()
     }
 }
 
 #[test]
-fn codes_take_as_many_bits_as_they_have() {
+fn values_take_as_many_bits_as_they_have() {
     fn check<const BITS: usize>() {
-        let code = |column: usize, k: usize| (noise(column * GROUP + k) >> 40) as u8 & ((1 << BITS) - 1) as u8;
-        let mut cell = vec![0; code_bytes(BITS)];
-        assert_eq!(cell.len() * 8, LANES * GROUP * BITS);
+        let value = |column: usize, k: usize| (noise(column * GROUP + k) >> 40) as u8 & ((1 << BITS) - 1) as u8;
+        let mut packed = vec![0; packed_bytes(BITS)];
+        assert_eq!(packed.len() * 8, LANES * GROUP * BITS);
         for column in 0..LANES {
-            put(&mut cell, BITS, column, &std::array::from_fn::<_, GROUP, _>(|k| code(column, k)));
+            pack_column(&mut packed, BITS, column, &std::array::from_fn::<_, GROUP, _>(|k| value(column, k)));
         }
-        let expected = (0..GROUP * LANES).map(|i| code(i % LANES, i / LANES));
+        let expected = (0..GROUP * LANES).map(|i| value(i % LANES, i / LANES));
         let expected: Vec<f32> = expected.map(f32::from).collect();
         for isa in Isa::available() {
-            assert_eq!(isa.run(Codes::<BITS>(&cell)), expected, "{BITS} bits, {isa}");
+            assert_eq!(isa.run(Unpacked::<BITS>(&packed)), expected, "{BITS} bits, {isa}");
         }
     }
     check::<2>();
@@ -91,14 +91,14 @@ fn codes_take_as_many_bits_as_they_have() {
 }
 
 /// A panel, and what is done with it.
-struct OfPanel<K>(CellFormat, *const u8, K);
+struct OfPanel<K>(QuantFormat, *const u8, K);
 
 impl<K: PanelKernel> Kernel for OfPanel<K> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        AnyPanel { format: self.0, cells: self.1, block: 0, ahead: Some(4096) }.run::<L>(self.2);
+        AnyPanel { format: self.0, data: self.1, block: 0, ahead: Some(4096) }.run::<L>(self.2);
     }
 }
 
@@ -113,9 +113,9 @@ impl PanelKernel for Tiles<'_> {
 }
 
 /// All blocks of a panel.
-fn expanded(isa: Isa, format: CellFormat, cells: &[u8]) -> Vec<bf16> {
+fn expanded(isa: Isa, format: QuantFormat, data: &[u8]) -> Vec<bf16> {
     let mut tiles = vec![bf16::NAN; BLOCKS * TILE];
-    isa.run(OfPanel(format, cells.as_ptr(), Tiles(&mut tiles)));
+    isa.run(OfPanel(format, data.as_ptr(), Tiles(&mut tiles)));
     tiles
 }
 
@@ -127,25 +127,25 @@ fn weight(tiles: &[bf16], column: usize, k: usize) -> bf16 {
 #[test]
 fn weights_are_what_the_file_stands_for() {
     for dtype in dtypes() {
-        let format = CellFormat::of(dtype).unwrap();
+        let format = QuantFormat::of(dtype).unwrap();
         let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
-        let cells = panel(format, dtype, &rows);
-        let tiles = expanded(Isa::Portable, format, &cells);
+        let data = panel(format, dtype, &rows);
+        let tiles = expanded(Isa::Portable, format, &data);
         let (mut errors, mut squares, mut taken) = (0.0, 0.0, 0.0);
         for (column, row) in rows.iter().enumerate() {
             let mut expected = [0.0; DEPTH];
             dtype.read(row, &mut expected);
             for (k, &expected) in expected.iter().enumerate() {
                 let got = weight(&tiles, column, k).to_f32();
-                // A bf16 has eight bits; what cancels out leaves errors of what it was made of, and the lowest place of codes
+                // A bf16 has eight bits; what cancels out leaves errors of what it was made of, and the lowest position of values
                 // some more, where they have several: a scale is at most 1/4 there.
                 let largest = 300.0 * 2_f32.powi(-9);
-                let places = match format.bits() {
+                let positions = match format.bits() {
                     4 => 0.25 * 2_f32.powi(-12),
                     5 | 6 => 0.25 * 2_f32.powi(-14),
                     _ => 0.0,
                 };
-                let bound = expected.abs() / 128.0 + largest * 1e-5 + places;
+                let bound = expected.abs() / 128.0 + largest * 1e-5 + positions;
                 assert!((got - expected).abs() <= bound, "{dtype} at ({k}, {column}): {got}, not {expected}");
                 errors += f64::from(got - expected).powi(2);
                 squares += f64::from(expected).powi(2);
@@ -156,7 +156,7 @@ fn weights_are_what_the_file_stands_for() {
         assert!((errors / squares).sqrt() < 0.0022, "{dtype}: {}", (errors / squares).sqrt());
         assert!((taken / squares).abs() < 0.0004, "{dtype}: {}", taken / squares);
         for isa in Isa::available() {
-            let same = expanded(isa, format, &cells).iter().zip(&tiles).all(|(a, b)| a.to_bits() == b.to_bits());
+            let same = expanded(isa, format, &data).iter().zip(&tiles).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same, "{dtype} on {isa}");
         }
     }
@@ -176,16 +176,16 @@ fn few_rows_meet_the_weights_of_tiles_in_their_order() {
         x[tile_index(row, k, BLOCKS)] = value(row, k);
     }
     for dtype in dtypes() {
-        let format = CellFormat::of(dtype).unwrap();
+        let format = QuantFormat::of(dtype).unwrap();
         let rows: Vec<_> = (0..LANES).map(|row| file_row(dtype, row)).collect();
-        let cells = panel(format, dtype, &rows);
-        let tiles = expanded(Isa::Portable, format, &cells);
+        let data = panel(format, dtype, &rows);
+        let tiles = expanded(Isa::Portable, format, &data);
         for (isa, rows) in Isa::available().into_iter().flat_map(|isa| (1..=FEW_ROWS).map(move |rows| (isa, rows))) {
             let mut c = [7.0; FEW_ROWS * C_STRIDE];
             match rows {
-                1 => isa.run(OfPanel(format, cells.as_ptr(), sums::<1>(&x, &mut c))),
-                2 => isa.run(OfPanel(format, cells.as_ptr(), sums::<2>(&x, &mut c))),
-                _ => isa.run(OfPanel(format, cells.as_ptr(), sums::<3>(&x, &mut c))),
+                1 => isa.run(OfPanel(format, data.as_ptr(), sums::<1>(&x, &mut c))),
+                2 => isa.run(OfPanel(format, data.as_ptr(), sums::<2>(&x, &mut c))),
+                _ => isa.run(OfPanel(format, data.as_ptr(), sums::<3>(&x, &mut c))),
             }
             for (i, got) in c.into_iter().enumerate() {
                 let (row, column) = (i / C_STRIDE, i % C_STRIDE);
@@ -208,10 +208,10 @@ fn few_rows_meet_the_weights_of_tiles_in_their_order() {
 }
 
 #[test]
-fn cells_are_as_small_as_blocks() {
+fn panels_are_as_small_as_in_the_file() {
     for dtype in dtypes() {
-        let format = CellFormat::of(dtype).unwrap();
-        let (kept, in_file) = (DEPTH / format.depth() * format.cell_bytes(), LANES * dtype.bytes_of(DEPTH));
+        let format = QuantFormat::of(dtype).unwrap();
+        let (kept, in_file) = (DEPTH / format.depth() * format.bytes(), LANES * dtype.bytes_of(DEPTH));
         // Products of scales are kept as f32: 64 bits for each 32 weights.
         let more = if matches!(dtype, Dtype::Q4K | Dtype::Q5K) { LANES * DEPTH / 4 } else { in_file * 6 / 100 };
         assert!(kept <= in_file + more, "{dtype}: {kept} bytes, {in_file} in the file");

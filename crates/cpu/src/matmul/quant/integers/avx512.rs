@@ -2,18 +2,18 @@
 
 #![allow(
     clippy::needless_range_loop,
-    reason = "rows and quads are numbers here; adapters of iterators would not be inlined across target features"
+    reason = "rows and groups are numbers here; adapters of iterators would not be inlined across target features"
 )]
 
-mod from_cells;
-mod from_supercells;
+mod few_rows;
+mod few_rows_superblock;
 
 use std::arch::x86_64::*;
 
-pub(super) use self::from_cells::{MOST_FROM_CELLS, from_cells};
-use super::super::codes::{QUAD, QUADS};
-use super::super::format::Precision;
-use super::block::{Block, quad_of};
+pub(super) use self::few_rows::{FEW_ROWS, few_rows};
+use super::super::block_format::Precision;
+use super::super::packing::{DOT_K, DOTS_PER_BLOCK};
+use super::expanded_block::{ExpandedBlock, k4_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, STRIP_ROWS};
 use crate::weights::layout::GROUP;
@@ -23,29 +23,29 @@ use crate::weights::layout::GROUP;
 /// # Safety
 /// Pointers are good for the shapes that the product states, and the machine has AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn strip(product: &IntegerProduct, cells: &[Block]) {
+pub(super) unsafe fn strip(product: &IntegerProduct, blocks: &[ExpandedBlock]) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.parts {
-            1 => strip_of::<1>(product, cells),
-            _ => strip_of::<2>(product, cells),
+            1 => strip_of::<1>(product, blocks),
+            _ => strip_of::<2>(product, blocks),
         }
     }
 }
 
 /// # Safety
-/// Pointers are good, a block has `PARTS` parts, and the machine has the instructions.
+/// Pointers are good, a block has `PARTS`, and the machine has the instructions.
 #[inline(always)]
-unsafe fn strip_of<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn strip_of<const PARTS: usize>(product: &IntegerProduct, blocks: &[ExpandedBlock]) {
     // SAFETY: the caller's promise.
     unsafe {
         match product.rows {
-            1 => rows::<1, PARTS>(product, cells),
-            2 => rows::<2, PARTS>(product, cells),
-            3 => rows::<3, PARTS>(product, cells),
-            4 => rows::<4, PARTS>(product, cells),
-            5 => rows::<5, PARTS>(product, cells),
-            _ => rows::<STRIP_ROWS, PARTS>(product, cells),
+            1 => rows::<1, PARTS>(product, blocks),
+            2 => rows::<2, PARTS>(product, blocks),
+            3 => rows::<3, PARTS>(product, blocks),
+            4 => rows::<4, PARTS>(product, blocks),
+            5 => rows::<5, PARTS>(product, blocks),
+            _ => rows::<STRIP_ROWS, PARTS>(product, blocks),
         }
     }
 }
@@ -53,19 +53,19 @@ unsafe fn strip_of<const PARTS: usize>(product: &IntegerProduct, cells: &[Block]
 /// # Safety
 /// As above, with `R` rows.
 #[inline(always)]
-unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cells: &[Block]) {
+unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, blocks: &[ExpandedBlock]) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
-        for (left, cell) in product.left().iter().zip(cells) {
+        for (left, block) in product.left().iter().zip(blocks) {
             for part in 0..PARTS {
                 let mut dots = Dots::<R>::zero();
-                for i in 0..QUADS / PARTS {
-                    let quad = quad_of(PARTS, part, i);
-                    dots.add(left, quad, _mm512_load_si512(cell.codes[quad].as_ptr().cast()));
+                for i in 0..DOTS_PER_BLOCK / PARTS {
+                    let k4 = k4_of(PARTS, part, i);
+                    dots.add(left, k4, _mm512_load_si512(block.values[k4].as_ptr().cast()));
                 }
-                let scales = _mm512_load_ps(cell.scales[part].as_ptr());
-                let minima = _mm512_load_ps(cell.minima[part].as_ptr());
+                let scales = _mm512_load_ps(block.scales[part].as_ptr());
+                let minima = _mm512_load_ps(block.minima[part].as_ptr());
                 dots.scale(left, PARTS - 1 + part, (scales, minima), &mut sums);
             }
         }
@@ -76,12 +76,12 @@ unsafe fn rows<const R: usize, const PARTS: usize>(product: &IntegerProduct, cel
 /// Four k of a row in all lanes: of the high bytes, or of the low ones.
 ///
 /// # Safety
-/// The machine has AVX-512; `byte` is 0 or 1, and `quad` below 8.
+/// The machine has AVX-512; `byte` is 0 or 1, and `k4` below 8.
 #[inline(always)]
-unsafe fn four(left: &ByteStrip, row: usize, byte: usize, quad: usize) -> __m512i {
+unsafe fn four(left: &ByteStrip, row: usize, byte: usize, k4: usize) -> __m512i {
     // SAFETY: inside of the row's bytes.
     unsafe {
-        let x = left.bytes[row].as_ptr().add(byte * GROUP + quad * QUAD);
+        let x = left.bytes[row].as_ptr().add(byte * GROUP + k4 * DOT_K);
         _mm512_set1_epi32(x.cast::<i32>().read_unaligned())
     }
 }
@@ -105,12 +105,12 @@ impl<const R: usize> Dots<R> {
     /// # Safety
     /// The machine has the instructions.
     #[inline(always)]
-    unsafe fn add(&mut self, left: &ByteStrip, quad: usize, codes: __m512i) {
+    unsafe fn add(&mut self, left: &ByteStrip, k4: usize, values: __m512i) {
         for row in 0..R {
             // SAFETY: the caller's promise.
             unsafe {
-                self.high[row] = _mm512_dpbusd_epi32(self.high[row], codes, four(left, row, 0, quad));
-                self.low[row] = _mm512_dpbusd_epi32(self.low[row], codes, four(left, row, 1, quad));
+                self.high[row] = _mm512_dpbusd_epi32(self.high[row], values, four(left, row, 0, k4));
+                self.low[row] = _mm512_dpbusd_epi32(self.low[row], values, four(left, row, 1, k4));
             }
         }
     }

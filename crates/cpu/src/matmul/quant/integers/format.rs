@@ -1,54 +1,55 @@
-//! What products of integers need of a panel's cells.
+//! Blocks of any format, expanded for integer matmuls.
 
-use super::super::cell_format::CellFormat;
 #[cfg(target_arch = "x86_64")]
-use super::super::format::CodeWidth;
+use super::super::block_format::BitWidth;
+use super::super::format::QuantFormat;
 use super::super::superblock::SUPER_BLOCKS;
-use super::block::Block;
+use super::expanded_block::ExpandedBlock;
 use crate::simd::vector::Lanes;
 
-impl CellFormat {
+impl QuantFormat {
     /// Scales that a column has in 32 k.
     pub(super) fn parts(self) -> usize {
         match self {
-            Self::Groups(_) => 1,
+            Self::Blocks(_) => 1,
             Self::Superblocks(_) => 2,
         }
     }
 
-    /// 32 codes below 32, or 16 below 64, have one scale. Then the sums of their products with bytes of rows fit into 16 bits.
+    /// Whether values that share a scale are small: 32 below 32, or 16 below 64. Then sums of their products with bytes of rows fit
+    /// into 16 bits.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn has_small_codes(self) -> bool {
+    pub(super) fn has_small_values(self) -> bool {
         match self {
-            Self::Groups(groups) => groups.width != CodeWidth::Eight,
+            Self::Blocks(format) => format.width != BitWidth::Eight,
             Self::Superblocks(_) => true,
         }
     }
 
-    /// A block of a panel that begins at `cells`; prefetches what lies `ahead` bytes further on.
+    /// Expands block `number` of the panel at `data`, and prefetches `ahead` bytes beyond it.
     ///
     /// # Safety
-    /// The panel has it.
+    /// The panel has that block.
     #[inline(always)]
-    pub(super) unsafe fn expand<L: Lanes>(self, cells: *const u8, block: usize, ahead: usize, to: &mut Block) {
+    pub(super) unsafe fn expand<L: Lanes>(self, data: *const u8, number: usize, ahead: usize, to: &mut ExpandedBlock) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Self::Groups(groups) => {
-                    let cell = cells.add(block * groups.cell_bytes());
-                    for line in (0..groups.cell_bytes()).step_by(64) {
-                        L::prefetch(cell.wrapping_add(ahead + line));
+                Self::Blocks(format) => {
+                    let block = data.add(number * format.block_bytes());
+                    for line in (0..format.block_bytes()).step_by(64) {
+                        L::prefetch(block.wrapping_add(ahead + line));
                     }
-                    groups.expand::<L>(cell, to);
+                    format.expand::<L>(block, to);
                 }
-                Self::Superblocks(superblocks) => {
-                    let (cell, block) =
-                        (cells.add(block / SUPER_BLOCKS * superblocks.cell_bytes()), block % SUPER_BLOCKS);
-                    let eighth = superblocks.cell_bytes() / SUPER_BLOCKS;
+                Self::Superblocks(format) => {
+                    let (superblock, block) =
+                        (data.add(number / SUPER_BLOCKS * format.superblock_bytes()), number % SUPER_BLOCKS);
+                    let eighth = format.superblock_bytes() / SUPER_BLOCKS;
                     for line in (0..eighth).step_by(64) {
-                        L::prefetch(cell.wrapping_add(ahead + block * eighth + line));
+                        L::prefetch(superblock.wrapping_add(ahead + block * eighth + line));
                     }
-                    superblocks.expand::<L>(cell, block, to);
+                    format.expand::<L>(superblock, block, to);
                 }
             }
         }

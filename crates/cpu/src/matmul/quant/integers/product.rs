@@ -1,36 +1,36 @@
-//! Strips of rows times the cells of one panel.
+//! Strips of rows times the blocks of one panel.
 
-use super::super::codes::{QUAD, QUADS};
-use super::block::{Block, quad_of};
+use super::super::packing::{DOT_K, DOTS_PER_BLOCK};
+use super::expanded_block::{ExpandedBlock, k4_of};
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::simd::vector::{LANES, Lanes};
 
-/// C\[rows × 16\] = left · (scale · codes + minimum), or C += when it goes on where an earlier slice of k has ended.
+/// C\[rows × 16\] = left · (scale · values + minimum), or C += where it resumes the sums of an earlier slice of k.
 #[derive(Clone, Copy)]
 pub(super) struct IntegerProduct {
     pub(super) rows: usize,
-    /// Cells.
+    /// Blocks of 32 k.
     pub(super) blocks: usize,
     pub(super) left: *const ByteStrip,
-    /// From one strip of rows to the next.
+    /// Blocks from one strip of rows to the next.
     pub(super) left_stride: usize,
     /// Scales that a column has in a block: 1 or 2.
     pub(super) parts: usize,
-    /// Products of a part's codes fit into 16 bits.
+    /// Sums of a part's products fit into 16 bits.
     #[cfg(target_arch = "x86_64")]
-    pub(super) small_codes: bool,
+    pub(super) small_values: bool,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     pub(super) resume: bool,
 }
 
-/// Pointers are good for the shapes that are stated: the code that makes one states why.
+/// Pointers are good for the shapes that are stated: a comment where one is made says why.
 impl IntegerProduct {
     #[inline(always)]
-    pub(super) fn run<L: Lanes>(&self, cells: &[Block]) {
-        assert!(cells.len() == self.blocks);
+    pub(super) fn run<L: Lanes>(&self, blocks: &[ExpandedBlock]) {
+        assert!(blocks.len() == self.blocks);
         for strip in 0..self.rows.div_ceil(STRIP_ROWS) {
             let strip = self.strip(strip);
             // SAFETY: kernels over these lanes run where their instructions are: tables of 32 bytes come with AVX2 and FMA,
@@ -39,11 +39,11 @@ impl IntegerProduct {
             unsafe {
                 match L::TABLE_BYTES {
                     64 => {
-                        avx512::strip(&strip, cells);
+                        avx512::strip(&strip, blocks);
                         continue;
                     }
                     32.. => {
-                        avx2::strip(&strip, cells);
+                        avx2::strip(&strip, blocks);
                         continue;
                     }
                     _ => {}
@@ -51,8 +51,8 @@ impl IntegerProduct {
             }
             for row in 0..strip.rows {
                 match self.parts {
-                    1 => strip.one_row::<L, 1>(row, cells),
-                    _ => strip.one_row::<L, 2>(row, cells),
+                    1 => strip.one_row::<L, 1>(row, blocks),
+                    _ => strip.one_row::<L, 2>(row, blocks),
                 }
             }
         }
@@ -68,7 +68,7 @@ impl IntegerProduct {
         }
     }
 
-    /// Of the strip that it begins with.
+    /// The blocks of its first strip.
     #[inline(always)]
     pub(super) fn left(&self) -> &[ByteStrip] {
         // SAFETY: blocks of a strip follow each other.
@@ -76,23 +76,23 @@ impl IntegerProduct {
     }
 
     #[inline(always)]
-    fn one_row<L: Lanes, const PARTS: usize>(&self, row: usize, cells: &[Block]) {
+    fn one_row<L: Lanes, const PARTS: usize>(&self, row: usize, blocks: &[ExpandedBlock]) {
         // SAFETY: a row of C.
         let c = unsafe { self.c.add(row * self.c_stride) };
         // SAFETY: as above.
         let mut sum = if self.resume { unsafe { L::load(c) } } else { L::splat(0.0) };
-        for (left, cell) in self.left().iter().zip(cells) {
+        for (left, block) in self.left().iter().zip(blocks) {
             for part in 0..PARTS {
                 let mut dots = [0.0; LANES];
                 for (column, dot) in dots.iter_mut().enumerate() {
-                    *dot = dot_of::<PARTS>(&left.bytes[row], cell, part, column) as f32;
+                    *dot = dot_of::<PARTS>(&left.bytes[row], block, part, column) as f32;
                 }
                 let (unit, row_sum) = (left.units[row], left.sums[PARTS - 1 + part][row]);
                 // SAFETY: sixteen of each.
                 unsafe {
-                    let scales = L::load(cell.scales[part].as_ptr());
+                    let scales = L::load(block.scales[part].as_ptr());
                     sum = L::load(dots.as_ptr()).mul(L::splat(unit)).fma(scales, sum);
-                    sum = L::load(cell.minima[part].as_ptr()).fma(L::splat(row_sum), sum);
+                    sum = L::load(block.minima[part].as_ptr()).fma(L::splat(row_sum), sum);
                 }
             }
         }
@@ -102,13 +102,13 @@ impl IntegerProduct {
 }
 
 #[inline(always)]
-fn dot_of<const PARTS: usize>(bytes: &[i8; ROW_BYTES], cell: &Block, part: usize, column: usize) -> i32 {
+fn dot_of<const PARTS: usize>(bytes: &[i8; ROW_BYTES], block: &ExpandedBlock, part: usize, column: usize) -> i32 {
     let mut dot = 0;
-    for i in 0..QUADS / PARTS {
-        let quad = quad_of(PARTS, part, i);
-        for k in 0..QUAD {
-            let (high, low) = (bytes[quad * QUAD + k], bytes[ROW_BYTES / 2 + quad * QUAD + k]);
-            dot += (HIGH * i32::from(high) + i32::from(low)) * i32::from(cell.codes[quad][column * QUAD + k]);
+    for i in 0..DOTS_PER_BLOCK / PARTS {
+        let k4 = k4_of(PARTS, part, i);
+        for k in 0..DOT_K {
+            let (high, low) = (bytes[k4 * DOT_K + k], bytes[ROW_BYTES / 2 + k4 * DOT_K + k]);
+            dot += (HIGH * i32::from(high) + i32::from(low)) * i32::from(block.values[k4][column * DOT_K + k]);
         }
     }
     dot

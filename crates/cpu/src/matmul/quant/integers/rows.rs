@@ -7,16 +7,16 @@ use half::bf16;
 use crate::matmul::rows::Normed;
 use crate::memory::region::{Floats, Number, Region};
 use crate::simd::vector::{LANES, Lanes, MAGIC};
-use crate::weights::layout::{GROUP, TILE_ROWS, blocks_apart, tile_index};
+use crate::weights::layout::{GROUP, TILE_ROWS, block_stride, tile_index};
 use baton_backend::BackendError;
 
-/// Rows that are multiplied at a time: this many have their sums in registers.
+/// Rows that are multiplied at a time: the most whose sums fit into registers.
 pub(crate) const STRIP_ROWS: usize = 6;
-/// Of one row's numbers in a block.
+/// Bytes of one row in a block.
 pub(super) const ROW_BYTES: usize = 2 * GROUP;
 /// Bits behind the leading one of a block's largest value.
 const FRACTION_BITS: u32 = 12;
-/// A high byte counts so much.
+/// The weight of a high byte.
 pub(super) const HIGH: i32 = 128;
 const EXPONENT_BIAS: u32 = 127;
 /// Bits of 2¹¹². So large a value counts as no number: no sum of a block's products becomes infinite on its way (32 · 255 · 2¹¹²).
@@ -39,9 +39,9 @@ unsafe impl Number for ByteStrip {}
 
 impl ByteStrip {
     #[inline(always)]
-    pub(super) fn put<L: Lanes>(&mut self, row: usize, numbers: &Whole<L>) {
+    pub(super) fn put<L: Lanes>(&mut self, row: usize, numbers: &RoundedValues<L>) {
         for (half, q) in [numbers.even, numbers.odd].into_iter().enumerate() {
-            let high = whole(q.mul(L::splat(1.0 / HIGH as f32)));
+            let high = nearest_integer(q.mul(L::splat(1.0 / HIGH as f32)));
             // SAFETY: half of the numbers fill 16 bytes, high and low.
             unsafe {
                 let to = self.bytes[row].as_mut_ptr().add(half * LANES);
@@ -56,10 +56,10 @@ impl ByteStrip {
     }
 }
 
-/// Of one item, kept from panel to panel: `[strip][block of 32 k]`.
+/// The rows of one item, kept from panel to panel: `[strip][block of 32 k]`.
 pub(crate) struct IntegerRows {
     memory: Region,
-    /// One, normed.
+    /// One normed row.
     row: Floats,
     rounded: Option<Range<usize>>,
 }
@@ -81,7 +81,7 @@ impl IntegerRows {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.bytes() / size_of::<ByteStrip>()) }
     }
 
-    /// Rows that wait as bf16. Those that are rounded already are not rounded again.
+    /// Rounds rows of bf16, unless they are rounded already.
     ///
     /// # Safety
     /// `left` has all blocks of these rows in tile order.
@@ -95,14 +95,14 @@ impl IntegerRows {
             for block in 0..blocks {
                 for row in of_tile.clone() {
                     // SAFETY: the caller's promise; 32 k of a row are side by side.
-                    let values = unsafe { &*left.add(tile_index(row, block * GROUP, blocks_apart(blocks))).cast() };
+                    let values = unsafe { &*left.add(tile_index(row, block * GROUP, block_stride(blocks))).cast() };
                     self.put::<L>(row, (block, blocks), Values::of_bf16(values));
                 }
             }
         }
     }
 
-    /// Rows that no one has rounded yet.
+    /// Norms and rounds rows, unless they are rounded already.
     #[inline(always)]
     pub(super) fn round_normed<L: Lanes>(&mut self, rows: &Range<usize>, normed: &Normed<'_>, blocks: usize) {
         if self.rounded.replace(rows.clone()).as_ref() == Some(rows) {
@@ -122,12 +122,12 @@ impl IntegerRows {
         }
     }
 
-    /// Writes block `block` of `blocks` of a row.
+    /// Rounds block `block` of `blocks` of a row.
     #[inline(always)]
     fn put<L: Lanes>(&mut self, row: usize, (block, blocks): (usize, usize), values: Values<L>) {
         let place = row / STRIP_ROWS * blocks + block;
         assert!((place + 1) * size_of::<ByteStrip>() <= self.memory.bytes());
-        // SAFETY: inside of the region, at a multiple of 64; no other thread has it.
+        // SAFETY: inside of the region, at a multiple of 64; `self` is borrowed exclusively.
         let strip = unsafe { &mut *self.memory.as_ptr().cast::<ByteStrip>().add(place) };
         strip.put(row % STRIP_ROWS, &round(values));
     }
@@ -159,7 +159,7 @@ impl<L: Lanes> Values<L> {
 }
 
 /// 32 of a row, rounded.
-pub(crate) struct Whole<L> {
+pub(crate) struct RoundedValues<L> {
     pub(super) even: L,
     pub(super) odd: L,
     /// What they are multiples of.
@@ -170,24 +170,24 @@ pub(crate) struct Whole<L> {
 
 /// A value that is too large or no number makes the unit and sums no number; where no value is 2⁻¹¹⁴ or more, all count as zeros.
 #[inline(always)]
-pub(super) fn round<L: Lanes>(values: Values<L>) -> Whole<L> {
+pub(super) fn round<L: Lanes>(values: Values<L>) -> RoundedValues<L> {
     let Values { largest, even, odd } = values;
     let exponent = largest >> 23;
     if largest >= TOO_LARGE || exponent <= FRACTION_BITS {
         let unit = if largest >= TOO_LARGE { f32::NAN } else { 0.0 };
-        return Whole { even: L::splat(0.0), odd: L::splat(0.0), unit, sums: [unit; 3] };
+        return RoundedValues { even: L::splat(0.0), odd: L::splat(0.0), unit, sums: [unit; 3] };
     }
     let power = |biased: u32| f32::from_bits(biased << 23);
     let unit = power(exponent - FRACTION_BITS);
     let units_per_one = L::splat(power(2 * EXPONENT_BIAS + FRACTION_BITS - exponent));
-    let (even, odd) = (whole(even.mul(units_per_one)), whole(odd.mul(units_per_one)));
+    let (even, odd) = (nearest_integer(even.mul(units_per_one)), nearest_integer(odd.mul(units_per_one)));
     // Integers below 2²⁴, so the order of the sum does not matter.
     let sum = even.add(odd);
     let (all, first) = (sum.sum(), sum.keep_first(LANES / 2, L::splat(0.0)).sum());
-    Whole { even, odd, unit, sums: [all * unit, first * unit, (all - first) * unit] }
+    RoundedValues { even, odd, unit, sums: [all * unit, first * unit, (all - first) * unit] }
 }
 
 #[inline(always)]
-fn whole<L: Lanes>(x: L) -> L {
+fn nearest_integer<L: Lanes>(x: L) -> L {
     x.add(L::splat(MAGIC)).sub(L::splat(MAGIC))
 }

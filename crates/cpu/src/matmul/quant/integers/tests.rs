@@ -3,12 +3,12 @@ use std::ops::Range;
 use baton_model::Dtype;
 use half::bf16;
 
-use super::super::cell_format::CellFormat;
+use super::super::format::QuantFormat;
 use super::super::group::Group;
 use super::super::superblock::Superblock;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::block::Block;
+use super::expanded_block::ExpandedBlock;
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, IntegerRows, ROW_BYTES, STRIP_ROWS, Values, round};
 use crate::simd::isa::Isa;
@@ -127,7 +127,7 @@ fn what_is_no_number_stays_none_and_what_is_next_to_nothing_is_zero() {
     }
 }
 
-/// A panel's rows of a file, with the largest and the smallest codes among others.
+/// A panel's rows of a file, with the largest and the smallest values among others.
 fn file_row(dtype: Dtype, row: usize) -> Vec<u8> {
     let byte = |i: usize| match (row, i % 5) {
         (0, _) => 0xff,
@@ -155,32 +155,32 @@ fn file_row(dtype: Dtype, row: usize) -> Vec<u8> {
 
 /// Some k of a column that share a scale.
 struct Part {
-    codes: Vec<i64>,
+    values: Vec<i64>,
     scale: f32,
     minimum: f32,
 }
 
-fn parts_of(dtype: Dtype, format: CellFormat, row: &[u8]) -> Vec<Part> {
+fn parts_of(dtype: Dtype, format: QuantFormat, row: &[u8]) -> Vec<Part> {
     match format {
-        CellFormat::Groups(groups) => {
+        QuantFormat::Blocks(format) => {
             let part = |number: usize| {
                 let group = Group::read(dtype, row, number).unwrap();
-                let minimum = if groups.minima { group.minimum } else { -f32::from(groups.zero) * group.scale };
-                Part { codes: group.codes.map(i64::from).to_vec(), scale: group.scale, minimum }
+                let minimum = if format.minima { group.minimum } else { -f32::from(format.zero_point) * group.scale };
+                Part { values: group.values.map(i64::from).to_vec(), scale: group.scale, minimum }
             };
             (0..BLOCKS).map(part).collect()
         }
-        CellFormat::Superblocks(superblocks) => {
+        QuantFormat::Superblocks(format) => {
             let part = |number: usize| {
                 let superblock = Superblock::read(dtype, row, number / 16).unwrap();
                 let group = number % 16;
                 let scale = superblock.scale.to_f32() * f32::from(superblock.small_scales[group]);
                 let minimum = match dtype {
                     Dtype::Q2K => superblock.minimum.to_f32() * f32::from(superblock.small_minima[group]),
-                    _ => -f32::from(superblocks.zero()) * scale,
+                    _ => -f32::from(format.zero_point()) * scale,
                 };
-                let codes = &superblock.codes[group * 16..][..16];
-                Part { codes: codes.iter().map(|&code| i64::from(code)).collect(), scale, minimum }
+                let values = &superblock.values[group * 16..][..16];
+                Part { values: values.iter().map(|&value| i64::from(value)).collect(), scale, minimum }
             };
             (0..2 * BLOCKS).map(part).collect()
         }
@@ -191,22 +191,22 @@ fn parts_of(dtype: Dtype, format: CellFormat, row: &[u8]) -> Vec<Part> {
 fn defined(row: &[(f64, Vec<i64>)], parts: &[Part]) -> f32 {
     let mut sum = 0.0_f32;
     for (number, part) in parts.iter().enumerate() {
-        let count = part.codes.len();
+        let count = part.values.len();
         let (unit, q) = &row[number * count / GROUP];
         let q = &q[number * count % GROUP..][..count];
-        let dot: i64 = q.iter().zip(&part.codes).map(|(q, code)| q * code).sum();
+        let dot: i64 = q.iter().zip(&part.values).map(|(q, value)| q * value).sum();
         sum = (dot as f32 * *unit as f32).mul_add(part.scale, sum);
         sum = part.minimum.mul_add((q.iter().sum::<i64>() as f64 * unit) as f32, sum);
     }
     sum
 }
 
-/// One product of two slices, and, with AVX-512, of few rows straight from the cells.
+/// One product of two slices, and, with AVX-512, of few rows without expanding first.
 struct Products<'a> {
     rows: usize,
     left: &'a [bf16],
-    format: CellFormat,
-    cells: &'a [u8],
+    format: QuantFormat,
+    data: &'a [u8],
 }
 
 impl Kernel for Products<'_> {
@@ -217,10 +217,10 @@ impl Kernel for Products<'_> {
         let mut whole = IntegerRows::new(MAX_ROWS, BLOCKS * GROUP).unwrap();
         // SAFETY: all blocks of whole tiles of rows.
         unsafe { whole.round::<L>(&(0..self.rows), self.left.as_ptr(), BLOCKS) };
-        let mut expanded = vec![Block::ZERO; BLOCKS];
+        let mut expanded = vec![ExpandedBlock::ZERO; BLOCKS];
         for (number, block) in expanded.iter_mut().enumerate() {
             // SAFETY: an existing block.
-            unsafe { self.format.expand::<L>(self.cells.as_ptr(), number, 0, block) };
+            unsafe { self.format.expand::<L>(self.data.as_ptr(), number, 0, block) };
         }
         let product = |slice: Range<usize>, c: &mut Vec<f32>| IntegerProduct {
             rows: self.rows,
@@ -229,7 +229,7 @@ impl Kernel for Products<'_> {
             left_stride: BLOCKS,
             parts: self.format.parts(),
             #[cfg(target_arch = "x86_64")]
-            small_codes: self.format.has_small_codes(),
+            small_values: self.format.has_small_values(),
             c: c.as_mut_ptr(),
             c_stride: LANES,
             resume: slice.start > 0,
@@ -240,10 +240,10 @@ impl Kernel for Products<'_> {
         #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut, reason = "other routes are x86's"))]
         let mut routes = vec![c];
         #[cfg(target_arch = "x86_64")]
-        if L::TABLE_BYTES == 64 && self.rows <= avx512::MOST_FROM_CELLS {
+        if L::TABLE_BYTES == 64 && self.rows <= avx512::FEW_ROWS {
             let mut c = vec![7.0; (MAX_ROWS + 1) * LANES];
             // SAFETY: the machine has the instructions; a whole panel.
-            unsafe { avx512::from_cells(&product(0..BLOCKS, &mut c), self.format, self.cells.as_ptr()) };
+            unsafe { avx512::few_rows(&product(0..BLOCKS, &mut c), self.format, self.data.as_ptr()) };
             routes.push(c);
         }
         routes
@@ -251,14 +251,14 @@ impl Kernel for Products<'_> {
 }
 
 /// One panel.
-fn cells_of(dtype: Dtype, format: CellFormat, rows: &[Vec<u8>]) -> Vec<u8> {
-    let mut cells = vec![0; BLOCKS * GROUP / format.depth() * format.cell_bytes()];
+fn packed_panel(dtype: Dtype, format: QuantFormat, rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut data = vec![0; BLOCKS * GROUP / format.depth() * format.bytes()];
     for (column, row) in rows.iter().enumerate() {
-        for (number, cell) in cells.chunks_mut(format.cell_bytes()).enumerate() {
-            format.put(cell, column, dtype, row, number);
+        for (number, packed) in data.chunks_mut(format.bytes()).enumerate() {
+            format.pack_column(packed, column, dtype, row, number);
         }
     }
-    cells
+    data
 }
 
 #[test]
@@ -270,13 +270,13 @@ fn every_route_gives_what_is_defined() {
         left[tile_index(1, k, BLOCKS)] = bf16::from_f32(-1.984_375);
     }
     let left_rows: Vec<_> = (0..MAX_ROWS).map(|row| defined_blocks(&left, row)).collect();
-    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, CellFormat::of(dtype)?))) {
+    for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, QuantFormat::of(dtype)?))) {
         let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
         let columns: Vec<_> = file.iter().map(|row| parts_of(dtype, format, row)).collect();
-        let cells = cells_of(dtype, format, &file);
+        let data = packed_panel(dtype, format, &file);
         for rows in [1, 2, 3, 4, 5, 6, 7, 12, MAX_ROWS] {
             for isa in Isa::available() {
-                for (route, got) in isa.run(Products { rows, left: &left, format, cells: &cells }).iter().enumerate() {
+                for (route, got) in isa.run(Products { rows, left: &left, format, data: &data }).iter().enumerate() {
                     for (i, got) in got.iter().enumerate() {
                         let (row, column) = (i / LANES, i % LANES);
                         let expected = if row < rows { defined(&left_rows[row], &columns[column]) } else { 7.0 };
@@ -298,11 +298,11 @@ fn rows_as_small_and_as_large_as_they_may_be() {
         let size = |i: usize| 1.0 + (noise(i) >> 57) as f32 / 128.0;
         let of = |i: usize| bf16::from_f32(signed(i) * size(i) * 2_f32.powi(power - (i % 5) as i32));
         let left: Vec<bf16> = (0..16 * BLOCKS * GROUP).map(of).collect();
-        for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, CellFormat::of(dtype)?))) {
+        for (dtype, format) in Dtype::ALL.into_iter().filter_map(|dtype| Some((dtype, QuantFormat::of(dtype)?))) {
             let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
-            let cells = cells_of(dtype, format, &file);
+            let data = packed_panel(dtype, format, &file);
             let bits = |isa: Isa| -> Vec<Vec<u32>> {
-                let routes = isa.run(Products { rows: ROWS, left: &left, format, cells: &cells });
+                let routes = isa.run(Products { rows: ROWS, left: &left, format, data: &data });
                 routes.iter().map(|route| route[..ROWS * LANES].iter().map(|sum| sum.to_bits()).collect()).collect()
             };
             let expected = bits(Isa::Portable).swap_remove(0);
@@ -317,24 +317,24 @@ fn rows_as_small_and_as_large_as_they_may_be() {
 }
 
 #[test]
-fn supercells_are_as_small_as_superblocks() {
+fn superblocks_are_as_small_as_in_the_file() {
     for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
-        let (kept, in_file) = (CellFormat::of(dtype).unwrap().cell_bytes(), LANES * dtype.block_bytes());
+        let (kept, in_file) = (QuantFormat::of(dtype).unwrap().bytes(), LANES * dtype.block_bytes());
         assert!(kept <= in_file * 106 / 100, "{dtype}: {kept} bytes, {in_file} in the file");
     }
 }
 
-/// An infinite value of a row makes its sums no number, and no other's.
+/// An infinite value of a row makes the sums of that row no number, and no others.
 #[test]
 fn what_is_no_number_reaches_its_row_alone() {
     let (dtype, rows) = (Dtype::Q4_1, STRIP_ROWS + 2);
     let mut left: Vec<bf16> = (0..MAX_ROWS.next_multiple_of(16) * BLOCKS * GROUP).map(value).collect();
     left[tile_index(3, 7 * GROUP + 5, BLOCKS)] = bf16::INFINITY;
-    let format = CellFormat::of(dtype).unwrap();
+    let format = QuantFormat::of(dtype).unwrap();
     let file: Vec<_> = (0..LANES).map(|column| file_row(dtype, column)).collect();
-    let cells = cells_of(dtype, format, &file);
+    let data = packed_panel(dtype, format, &file);
     for isa in Isa::available() {
-        let got = isa.run(Products { rows, left: &left, format, cells: &cells });
+        let got = isa.run(Products { rows, left: &left, format, data: &data });
         for (i, sum) in got.iter().flat_map(|route| route[..rows * LANES].iter().enumerate()) {
             assert_eq!(sum.is_nan(), i / LANES == 3, "{isa}: ({}, {})", i / LANES, i % LANES);
         }

@@ -1,13 +1,13 @@
-//! A file's superblocks, read as codes with their scales.
+//! A file's superblocks, read as quantized values with their scales.
 
 use baton_model::Dtype;
 use half::f16;
 
 use super::{SMALL_GROUPS, SUPER_DEPTH};
 
-/// Weights are `scale · small scale · (code - zero) + minimum · small minimum`.
+/// Weights are `scale · small scale · (value - zero_point) + minimum · small minimum`.
 pub(in crate::matmul::quant) struct Superblock {
-    pub(in crate::matmul::quant) codes: [u8; SUPER_DEPTH],
+    pub(in crate::matmul::quant) values: [u8; SUPER_DEPTH],
     pub(in crate::matmul::quant) small_scales: [i8; SMALL_GROUPS],
     pub(in crate::matmul::quant) small_minima: [i8; SMALL_GROUPS],
     pub(in crate::matmul::quant) scale: f16,
@@ -22,21 +22,21 @@ impl Superblock {
         let small = |scale: &dyn Fn(usize) -> i8| std::array::from_fn(scale);
         Some(match dtype {
             Dtype::Q2K => Self {
-                codes: std::array::from_fn(|k| two_bits(&block[16..80], k)),
+                values: std::array::from_fn(|k| two_bits(&block[16..80], k)),
                 small_scales: small(&|group| (block[group] & 15) as i8),
                 small_minima: small(&|group| (block[group] >> 4) as i8),
                 scale: half(80),
                 minimum: -half(82),
             },
             Dtype::Q3K => Self {
-                codes: std::array::from_fn(|k| two_bits(&block[32..96], k) | (block[k % 32] >> (k / 32) & 1) << 2),
+                values: std::array::from_fn(|k| two_bits(&block[32..96], k) | (block[k % 32] >> (k / 32) & 1) << 2),
                 small_scales: small(&|group| six_bits(&block[96..108], group) as i8 - 32),
                 small_minima: [0; SMALL_GROUPS],
                 scale: half(108),
                 minimum: f16::ZERO,
             },
             Dtype::Q6K => Self {
-                codes: std::array::from_fn(|k| {
+                values: std::array::from_fn(|k| {
                     let low = block[k / 128 * 64 + k % 64] >> (k % 128 / 64 * 4) & 15;
                     low | two_bits(&block[128..192], k) << 4
                 }),
@@ -50,7 +50,7 @@ impl Superblock {
     }
 }
 
-/// 32 bytes hold two bits of 128 codes: of code k in byte k % 32, the first 32 lowest.
+/// 32 bytes hold two bits of 128 values: of value k in byte k % 32, the first 32 lowest.
 fn two_bits(bytes: &[u8], k: usize) -> u8 {
     bytes[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3
 }
@@ -67,13 +67,13 @@ fn six_bits(bytes: &[u8], group: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SMALL_GROUP, Superblocks};
+    use super::super::{SMALL_GROUP, SuperblockFormat};
     use super::*;
 
     #[test]
     fn superblocks_are_what_blocks_stand_for() {
         for dtype in [Dtype::Q2K, Dtype::Q3K, Dtype::Q6K] {
-            let zero = i32::from(Superblocks::of(dtype).unwrap().zero());
+            let zero = i32::from(SuperblockFormat::of(dtype).unwrap().zero_point());
             let mut row: Vec<u8> = (0..dtype.bytes_of(512)).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
             for block in row.chunks_mut(dtype.block_bytes()) {
                 // Finite scales and minima.
@@ -86,7 +86,7 @@ mod tests {
                 let superblock = Superblock::read(dtype, &row, number).unwrap();
                 for (k, expected) in expected.iter().enumerate() {
                     let group = k / SMALL_GROUP;
-                    let weight = i32::from(superblock.small_scales[group]) * (i32::from(superblock.codes[k]) - zero);
+                    let weight = i32::from(superblock.small_scales[group]) * (i32::from(superblock.values[k]) - zero);
                     let minimum = superblock.minimum.to_f32() * f32::from(superblock.small_minima[group]);
                     assert_eq!(superblock.scale.to_f32() * weight as f32 + minimum, *expected, "{dtype} at {k}");
                 }

@@ -1,4 +1,4 @@
-//! What becomes of the sums of an item, row after row.
+//! Writes the sums of an item to the output, row after row.
 
 #![allow(clippy::needless_range_loop, reason = "rows are numbers here; indexed loops unroll into registers")]
 
@@ -9,13 +9,13 @@ use crate::matmul::arithmetic::Arithmetic;
 use crate::simd::math::{self, TOGETHER};
 use crate::simd::vector::{LANES, Lanes, padded};
 
-/// Of what is stored of an item's rows in a phase: beside rows and weights so much does not stay in a second-level cache.
+/// Outputs of this size do not stay in a second-level cache beside rows and weights.
 const FAR_BYTES: usize = 768 << 10;
-/// Gate and up, side by side.
-const PAIR: usize = 2;
+/// Panels of gate and up, side by side.
+const GATE_AND_UP: usize = 2;
 
 impl<E: Arithmetic> GemmItem<'_, E> {
-    /// That all places are inside of the output.
+    /// Asserts that the item lies inside the output.
     pub(in crate::matmul) fn check(&self) {
         let (first, width, rows) = (self.weights.first_column, self.weights.matrix.width(), self.gemm.x.len());
         match &self.gemm.y {
@@ -23,8 +23,8 @@ impl<E: Arithmetic> GemmItem<'_, E> {
                 assert!(*stride >= first + width && *stride == padded(*stride) && y.len() >= rows * stride);
             }
             Output::Gated(y) => {
-                let is_whole = width.is_multiple_of(PAIR * LANES) && first.is_multiple_of(LANES);
-                assert!(y.width() >= first + width / PAIR && y.rows() >= rows && is_whole)
+                let is_whole = width.is_multiple_of(GATE_AND_UP * LANES) && first.is_multiple_of(LANES);
+                assert!(y.width() >= first + width / GATE_AND_UP && y.rows() >= rows && is_whole)
             }
         }
     }
@@ -39,60 +39,62 @@ impl<E: Arithmetic> GemmItem<'_, E> {
         L::TILES && is_far && is_aligned
     }
 
-    /// Of some rows of this item, and one or two of its panels.
+    /// The output of some rows of this item and one or two of its panels.
     #[inline(always)]
-    pub(crate) fn places<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) -> Places<'_, E> {
+    pub(crate) fn output_rows<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>) -> OutputRows<'_, E> {
         assert!(rows.start >= self.rows.start && rows.end <= self.rows.end);
-        assert!(panels.start.is_multiple_of(PAIR) && panels.end <= self.panels.end && panels.len() <= PAIR);
-        let (is_gated, is_pair) = (matches!(self.gemm.y, Output::Gated(_)), panels.len() == PAIR);
-        assert!(is_pair || !is_gated);
+        assert!(
+            panels.start.is_multiple_of(GATE_AND_UP) && panels.end <= self.panels.end && panels.len() <= GATE_AND_UP
+        );
+        let (is_gated, has_two_panels) = (matches!(self.gemm.y, Output::Gated(_)), panels.len() == GATE_AND_UP);
+        assert!(has_two_panels || !is_gated);
         let first = panels.start * LANES;
-        Places {
+        OutputRows {
             output: &self.gemm.y,
             rows,
-            column: self.weights.first_column + if is_gated { first / PAIR } else { first },
-            is_pair,
+            column: self.weights.first_column + if is_gated { first / GATE_AND_UP } else { first },
+            has_two_panels,
             bias: self.weights.bias.as_ref().map(|bias| &bias[first..panels.end * LANES]),
             past_caches: self.stores_past_caches::<L>(),
         }
     }
 
-    /// Puts the sums of some rows and panels where they belong; rows of `sums` are `stride` apart.
+    /// Writes the sums of some rows and panels to the output; rows of `sums` are `stride` apart.
     #[inline(always)]
     pub(crate) fn finish<L: Lanes>(&self, rows: Range<usize>, panels: Range<usize>, sums: &[f32], stride: usize) {
         let width = panels.len() * LANES;
         assert!(width <= stride && (rows.is_empty() || sums.len() >= (rows.len() - 1) * stride + width));
-        for first in panels.clone().step_by(PAIR) {
-            let mut places = self.places::<L>(rows.clone(), first..panels.end.min(first + PAIR));
+        for first in panels.clone().step_by(GATE_AND_UP) {
+            let mut output_rows = self.output_rows::<L>(rows.clone(), first..panels.end.min(first + GATE_AND_UP));
             // SAFETY: there are sums of all rows and panels.
-            unsafe { places.put_all::<L>(sums.as_ptr().add((first - panels.start) * LANES), stride) };
+            unsafe { output_rows.put_all::<L>(sums.as_ptr().add((first - panels.start) * LANES), stride) };
         }
     }
 }
 
-/// Where sums belong, one row after the other. They are one item's alone.
-pub(crate) struct Places<'a, E: Arithmetic> {
+/// Rows of the output, written one after the other. They belong to one item alone.
+pub(crate) struct OutputRows<'a, E: Arithmetic> {
     output: &'a Output<'a, E>,
-    /// That have nothing yet.
+    /// Rows that are not written yet.
     rows: Range<usize>,
-    /// Of the output.
+    /// The first column in the output.
     column: usize,
-    /// Or there is one panel.
-    is_pair: bool,
+    /// Two panels, or one.
+    has_two_panels: bool,
     bias: Option<&'a [f32]>,
     past_caches: bool,
 }
 
-impl<E: Arithmetic> Places<'_, E> {
+impl<E: Arithmetic> OutputRows<'_, E> {
     #[inline(always)]
     pub(crate) fn left(&self) -> usize {
         self.rows.len()
     }
 
-    /// Prefetches rows to be written, this many after the next.
+    /// Prefetches rows to be written, from `ahead` rows after the next one on.
     #[inline(always)]
     pub(crate) fn prefetch<L: Lanes>(&self, ahead: usize, rows: usize) {
-        // What is gated takes a quarter of that, and every second time its lines are near from the panels before.
+        // Gated output takes a quarter of that, and half of its lines were written with the panels before.
         let (Output::Store { y, stride } | Output::AddTo { y, stride }) = self.output else { return };
         let first = self.rows.start + ahead;
         if self.past_caches || first + rows > self.rows.end {
@@ -105,7 +107,7 @@ impl<E: Arithmetic> Places<'_, E> {
         }
     }
 
-    /// All rows that are left.
+    /// Writes all rows that are left.
     ///
     /// # Safety
     /// Their sums are readable, `stride` apart.
@@ -125,7 +127,7 @@ impl<E: Arithmetic> Places<'_, E> {
         }
     }
 
-    /// The next `R` rows.
+    /// Writes the next `R` rows.
     ///
     /// # Safety
     /// `R` rows are left, and their sums are readable, `stride` apart.
@@ -141,7 +143,7 @@ impl<E: Arithmetic> Places<'_, E> {
                     let is_added = matches!(self.output, Output::AddTo { .. });
                     for r in 0..R {
                         let y = y.as_ptr().add((first + r) * to_next + column);
-                        for panel in 0..1 + usize::from(self.is_pair) {
+                        for panel in 0..1 + usize::from(self.has_two_panels) {
                             let (sum, y) = (self.sum::<L>(sums, r * stride, panel), y.add(panel * LANES));
                             match (is_added, self.past_caches) {
                                 (true, _) => L::load(y).add(sum).store(y),
@@ -165,10 +167,10 @@ impl<E: Arithmetic> Places<'_, E> {
         }
     }
 
-    /// Of one panel, with its bias.
+    /// The sums of one panel, with its bias.
     ///
     /// # Safety
-    /// There are such sums, and such a panel.
+    /// The sums are readable, and the panel exists.
     #[inline(always)]
     unsafe fn sum<L: Lanes>(&self, sums: *const f32, row: usize, panel: usize) -> L {
         // SAFETY: the caller's promise; the bias is as wide as the panels.

@@ -1,40 +1,42 @@
-//! One or two rows, straight from the supercells of a panel.
+//! One or two rows, multiplied with packed superblocks as these are read.
 
 use std::arch::x86_64::*;
 
-use super::super::super::codes::QUAD_BYTES;
-use super::super::super::format::Precision;
-use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, Superblocks};
-use super::super::block::PREFETCH_BYTES;
+use super::super::super::block_format::Precision;
+use super::super::super::packing::DOT_BYTES;
+use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, SuperblockFormat};
+use super::super::expanded_block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
-use super::super::supercell::{FOUR_BITS, TWO_BITS};
+use super::super::superblock_format::{FOUR_BITS, TWO_BITS};
 use super::{Dots, begin, end, sixteen};
 use crate::simd::vector::LANES;
 
 /// # Safety
-/// Pointers are good for `R` rows of the shapes that the product states, all its supercells are readable, and the machine has
+/// Pointers are good for `R` rows of the shapes that the product states, its whole panel is readable at `data`, and the machine has
 /// the instructions.
 #[inline(always)]
-pub(super) unsafe fn rows_from_supercells<const R: usize>(
+pub(super) unsafe fn rows_of_superblocks<const R: usize>(
     product: &IntegerProduct,
-    format: Superblocks,
-    cells: *const u8,
+    format: SuperblockFormat,
+    data: *const u8,
 ) {
-    let eighth = format.cell_bytes() / SUPER_BLOCKS;
+    let eighth = format.superblock_bytes() / SUPER_BLOCKS;
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = begin::<R>(product);
         for (i, left) in product.left().chunks(SUPER_BLOCKS).enumerate() {
-            let cell = cells.add(i * format.cell_bytes());
-            let scales = Scales::of(format, cell);
+            let superblock = data.add(i * format.superblock_bytes());
+            let scales = Scales::of(format, superblock);
             for (number, left) in left.iter().enumerate() {
-                let codes = cell.add(number * format.block_bytes());
+                let values = superblock.add(number * format.packed_bytes());
                 for line in (0..eighth).step_by(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(PREFETCH_BYTES + number * eighth + line).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(
+                        superblock.wrapping_add(PREFETCH_BYTES + number * eighth + line).cast(),
+                    );
                 }
                 let mut parts = [Dots::<R>::zero(), Dots::<R>::zero()];
                 for half in 0..2 {
-                    let [a, b, c, d] = four_quads(format, codes, half);
+                    let [a, b, c, d] = half_block(format, values, half);
                     parts[0].add(left, 4 * half, a);
                     parts[0].add(left, 4 * half + 1, b);
                     parts[1].add(left, 4 * half + 2, c);
@@ -48,30 +50,30 @@ pub(super) unsafe fn rows_from_supercells<const R: usize>(
     }
 }
 
-/// Half of a block's codes: two quads of the first 16 k, and two of the others.
+/// Half of a block's values: two groups of four k of the first 16 k, and two of the others.
 ///
 /// # Safety
-/// The block's codes are readable, and the machine has AVX-512.
+/// The block's values are readable, and the machine has AVX-512.
 #[inline(always)]
-unsafe fn four_quads(format: Superblocks, codes: *const u8, half: usize) -> [__m512i; 4] {
+unsafe fn half_block(format: SuperblockFormat, values: *const u8, half: usize) -> [__m512i; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        let line = |at: usize| _mm512_loadu_si512(codes.add(at).cast());
-        let masked = |codes, bits| _mm512_and_si512(codes, _mm512_set1_epi8(bits));
-        let two_bits = |codes| {
+        let line = |at: usize| _mm512_loadu_si512(values.add(at).cast());
+        let masked = |values, bits| _mm512_and_si512(values, _mm512_set1_epi8(bits));
+        let two_bits = |values| {
             [
-                masked(codes, 3),
-                masked(_mm512_srli_epi16::<2>(codes), 3),
-                masked(_mm512_srli_epi16::<4>(codes), 3),
-                masked(_mm512_srli_epi16::<6>(codes), 3),
+                masked(values, 3),
+                masked(_mm512_srli_epi16::<2>(values), 3),
+                masked(_mm512_srli_epi16::<4>(values), 3),
+                masked(_mm512_srli_epi16::<6>(values), 3),
             ]
         };
         match format {
-            Superblocks::Two => two_bits(line(half * QUAD_BYTES)),
-            Superblocks::Three => {
-                let [a, b, c, d] = two_bits(line(half * QUAD_BYTES));
+            SuperblockFormat::Two => two_bits(line(half * DOT_BYTES)),
+            SuperblockFormat::Three => {
+                let [a, b, c, d] = two_bits(line(half * DOT_BYTES));
                 let all = line(TWO_BITS);
-                // One bit for each quad, those of this half first.
+                // One bit for each group of four k, those of this half first.
                 let third = if half == 0 { all } else { _mm512_srli_epi16::<4>(all) };
                 [
                     _mm512_or_si512(a, masked(_mm512_slli_epi16::<2>(third), 4)),
@@ -80,9 +82,9 @@ unsafe fn four_quads(format: Superblocks, codes: *const u8, half: usize) -> [__m
                     _mm512_or_si512(d, masked(_mm512_srli_epi16::<1>(third), 4)),
                 ]
             }
-            Superblocks::Six => {
-                let (first, second) = (line(2 * half * QUAD_BYTES), line((2 * half + 1) * QUAD_BYTES));
-                let high = line(FOUR_BITS + half * QUAD_BYTES);
+            SuperblockFormat::Six => {
+                let (first, second) = (line(2 * half * DOT_BYTES), line((2 * half + 1) * DOT_BYTES));
+                let high = line(FOUR_BITS + half * DOT_BYTES);
                 [
                     _mm512_or_si512(masked(first, 15), masked(_mm512_slli_epi16::<4>(high), 48)),
                     _mm512_or_si512(
@@ -100,36 +102,36 @@ unsafe fn four_quads(format: Superblocks, codes: *const u8, half: usize) -> [__m
     }
 }
 
-/// Of a supercell.
+/// Scales of a superblock.
 struct Scales {
     small: *const u8,
     scale: __m512,
-    /// Where the type has minima; what a scale is multiplied with where it has none.
+    /// Minima where the type has them, otherwise the factor that turns a scale into a minimum.
     minimum: __m512,
     has_minima: bool,
 }
 
 impl Scales {
     /// # Safety
-    /// A whole supercell is readable, and the machine has AVX-512.
+    /// A whole superblock is readable, and the machine has AVX-512.
     #[inline(always)]
-    unsafe fn of(format: Superblocks, cell: *const u8) -> Self {
+    unsafe fn of(format: SuperblockFormat, superblock: *const u8) -> Self {
         let has_minima = format.has_minima();
-        // SAFETY: behind all codes are small scales, scales and minima.
+        // SAFETY: behind all values are small scales, scales and minima.
         unsafe {
-            let small = cell.add(SUPER_BLOCKS * format.block_bytes());
+            let small = superblock.add(SUPER_BLOCKS * format.packed_bytes());
             let minimum = match has_minima {
                 true => sixteen(Precision::Half, small.add(SMALL_BYTES + HALVES_BYTES)),
-                false => _mm512_set1_ps(-f32::from(format.zero())),
+                false => _mm512_set1_ps(-f32::from(format.zero_point())),
             };
             Self { small, scale: sixteen(Precision::Half, small.add(SMALL_BYTES)), minimum, has_minima }
         }
     }
 
-    /// And minima, of 16 k. Products of 11 bits and 8 are exact.
+    /// Scales and minima of 16 k. Products of 11 bits and 8 are exact.
     ///
     /// # Safety
-    /// The supercell is still readable, and has more than `part` parts.
+    /// The superblock is still readable, and `part` is below 16.
     #[inline(always)]
     unsafe fn of_part(&self, part: usize) -> (__m512, __m512) {
         // SAFETY: the caller's promise.

@@ -1,17 +1,19 @@
-//! Work that is done a little at a time.
+//! Spreads work evenly over blocks.
 
-/// When something is done, and how much of it.
-pub(super) struct Turns {
-    /// Blocks from one turn to the next, and until the next one.
+/// When the next portion of some work is due, and how large it is.
+pub(super) struct Pace {
+    /// Blocks from one portion of work to the next.
     every: usize,
+    /// Blocks until the next portion.
     pub(super) until: usize,
+    /// The size of a portion.
     each: usize,
 }
 
-impl Turns {
+impl Pace {
     pub(super) const NEVER: Self = Self { every: usize::MAX, until: usize::MAX, each: 0 };
 
-    /// Spreads `work` about evenly over `blocks` blocks.
+    /// Spreads `work` over `blocks`, about evenly.
     #[inline(always)]
     pub(super) fn within(blocks: usize, work: usize) -> Self {
         if work == 0 || blocks == 0 {
@@ -21,9 +23,9 @@ impl Turns {
         Self { every, until: every, each: work.div_ceil(blocks / every) }
     }
 
-    /// The work that is due after `blocks` more blocks, which must not pass the next turn.
+    /// The work that is due after `blocks`, at most [`until`](Self::until).
     #[inline(always)]
-    pub(super) fn go_on(&mut self, blocks: usize) -> usize {
+    pub(super) fn advance(&mut self, blocks: usize) -> usize {
         self.until -= blocks;
         if self.until > 0 {
             return 0;
@@ -41,13 +43,13 @@ mod tests {
     fn work_is_done_in_time() {
         for (blocks, work, every) in [(128, 16, 8), (24, 8, 3), (18, 8, 2), (64, 8, 8), (3, 8, 1), (1, 1, 1), (5, 3, 1)]
         {
-            let mut turns = Turns::within(blocks, work);
-            assert_eq!(turns.every, every, "{work} within {blocks}");
-            let done: usize = (0..blocks).map(|_| turns.go_on(1)).sum();
+            let mut pace = Pace::within(blocks, work);
+            assert_eq!(pace.every, every, "{work} within {blocks}");
+            let done: usize = (0..blocks).map(|_| pace.advance(1)).sum();
             assert!((work..2 * work + every).contains(&done), "{done} of {work} within {blocks}");
         }
-        assert_eq!(Turns::within(5, 0).until, usize::MAX);
-        let mut never = Turns::NEVER;
-        assert_eq!(never.go_on(1000), 0);
+        assert_eq!(Pace::within(5, 0).until, usize::MAX);
+        let mut never = Pace::NEVER;
+        assert_eq!(never.advance(1000), 0);
     }
 }
