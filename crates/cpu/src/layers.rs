@@ -2,5 +2,4 @@
 
 pub(crate) mod attention;
 pub(crate) mod decoder;
-pub(crate) mod norm;
 pub(crate) mod rope;

@@ -11,5 +11,6 @@ pub(crate) mod bf16;
 pub(crate) mod f32;
 pub(crate) mod gemm;
 pub(crate) mod multiply;
+pub(crate) mod norm;
 pub(crate) mod quant;
 pub(crate) mod rows;

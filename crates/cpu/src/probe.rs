@@ -6,10 +6,11 @@ mod tiles;
 
 use baton_backend::{BackendError, StepPlan, Ticket};
 
-pub use crate::layers::decoder::{Phase, PhaseClock};
+pub use crate::layers::decoder::PhaseClock;
+pub use crate::weights::Phase;
 
 use crate::CpuBackend;
-use crate::layers::norm::RmsNorm;
+use crate::matmul::norm::RmsNorm;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
 

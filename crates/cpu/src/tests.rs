@@ -6,7 +6,10 @@ mod contract;
 mod exact;
 mod key_scales;
 mod layer_counter;
+mod noise;
 mod reference;
 mod runner;
 mod sharded;
 pub(super) mod tiny;
+
+pub(super) use self::noise::noise;

@@ -9,6 +9,8 @@ pub(crate) mod format;
 pub(crate) mod layout;
 mod load;
 mod matrix;
+mod phase;
+pub(crate) mod quant;
 mod source;
 pub(crate) mod tile_reader;
 
@@ -17,5 +19,6 @@ pub(crate) use embedding::EmbeddingTable;
 pub use load::Progress;
 pub(crate) use load::{DecoderWeights, Layer, Projection};
 pub(crate) use matrix::Matrix;
+pub use phase::Phase;
 pub use source::Weights;
 pub(crate) use source::{matrix, vector};

@@ -14,7 +14,7 @@ use baton_fabric::{HostMemory, LayerCounter};
 use baton_model::DecoderSpec;
 
 use self::gathered::Gathered;
-pub use self::phases::{Phase, PhaseClock};
+pub use self::phases::PhaseClock;
 use self::step::Step;
 use super::attention::{AttentionCut, BLOCK_TOKENS, BlockProducts};
 use super::rope::RopeTable;
@@ -30,7 +30,7 @@ use crate::options::WeightForm;
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
 use crate::threads::team::{Member, Team};
-use crate::weights::{DecoderWeights, EmbeddingTable, Progress, Weights};
+use crate::weights::{DecoderWeights, EmbeddingTable, Phase, Progress, Weights};
 use baton_backend::BackendError;
 
 /// Receives rows of logits, on any member and in any order.
@@ -65,7 +65,7 @@ impl Layers<'_> {
 
 /// A loaded model, whatever its weights and KV are stored as.
 pub(crate) trait Decode: Send {
-    /// `products` is how quantized weights are multiplied, except for logits.
+    /// `quant_matmul` is how quantized weights are multiplied, except for logits.
     fn step(
         &mut self,
         batch: &Batch,
@@ -211,7 +211,11 @@ impl<W: Multiply, K: BlockProducts> Decode for Decoder<W, K> {
     }
 
     fn products(&self, wanted: TokenMatmuls) -> Option<TokenMatmuls> {
-        self.weights.products(wanted)
+        match self.weights.has_quantized_layers() {
+            true => Some(wanted),
+            // Logits take integers in any case.
+            false => self.weights.has_quantized_head().then_some(TokenMatmuls::Integer),
+        }
     }
 
     fn weight_bytes(&self, phase: Phase) -> usize {

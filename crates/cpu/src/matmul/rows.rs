@@ -1,8 +1,8 @@
 //! The left-hand side of a matmul, before it is packed.
 
 use crate::batch::Wanted;
-use crate::layers::norm::RmsNorm;
 use crate::matmul::arithmetic::{Arithmetic, LeftOperand};
+use crate::matmul::norm::RmsNorm;
 use crate::memory::shared::Shared;
 
 pub(crate) enum LeftRows<'a, E: Arithmetic> {

@@ -8,8 +8,7 @@ use baton_model::{DecoderSpec, Dtype};
 use super::bundled::storyteller;
 use super::runner::{Sequence, Setup, admit, distributions, run_alone, step};
 use super::tiny::{TinyModel, block_spec, deep_specs, odd_spec, wide_group_spec};
-use crate::layers::decoder::Phase;
-use crate::weights::Weights;
+use crate::weights::{Phase, Weights};
 use crate::{CpuBackend, Isa, KvDtype, Products, StorageDtype, WeightForm};
 use baton_backend::Backend;
 

@@ -8,9 +8,9 @@ use half::bf16;
 use super::runner::{Sequence, Setup, distributions, run_alone};
 use super::tiny::{TinyModel, block_spec, odd_spec, wide_group_spec};
 use crate::layers::attention::BLOCK_TOKENS;
-use crate::matmul::quant::TRUNCATION_FACTOR;
 use crate::memory::kv::KeyScales;
 use crate::weights::Weights;
+use crate::weights::quant::TRUNCATION_FACTOR;
 use crate::{KvDtype, Products};
 
 pub(super) fn tensor(weights: &dyn Weights, part: Part) -> Vec<f64> {

@@ -58,13 +58,16 @@ impl Bf12 {
         self.panels.len() * self.blocks * TILE_BYTES + exceptions.sum::<usize>()
     }
 
-    /// Once for each panel: `weights` are its tiles.
-    pub(crate) fn pack(&self, panel: usize, weights: &[bf16]) {
+    /// Packs a panel, once: `weights` are its tiles.
+    ///
+    /// # Safety
+    /// No other thread packs this panel.
+    pub(crate) unsafe fn pack(&self, panel: usize, weights: &[bf16]) {
         assert!(weights.len() == self.blocks * TILE && self.panels[panel].get().is_none());
         let high_bytes = HighBytes::of(weights);
         let mut exceptions = Vec::new();
         for (block, weights) in weights.as_chunks().0.iter().enumerate() {
-            // SAFETY: this tile, which the caller alone uses now.
+            // SAFETY: a tile of this panel, which no other thread packs, and which is not read before it is set.
             let tile = unsafe { &mut *self.tile(panel, block).cast_mut().cast::<[u8; TILE_BYTES]>() };
             encode(weights, high_bytes, tile, |i, bits| {
                 exceptions.push(Exception { at: (block * TILE + i) as u32, bits });
@@ -204,7 +207,8 @@ mod tests {
             };
             let bf12 = Bf12::new(&mut Chunks::default(), panels, BLOCKS).unwrap();
             for panel in 0..panels {
-                bf12.pack(panel, &panel_weights(panel));
+                // SAFETY: there is no other thread.
+                unsafe { bf12.pack(panel, &panel_weights(panel)) };
             }
             let exceptions = bf12.bytes() - panels * BLOCKS * TILE_BYTES;
             assert_eq!(
@@ -228,7 +232,8 @@ mod tests {
     fn any_bits_come_back() {
         let every: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
         let bf12 = Bf12::new(&mut Chunks::default(), 1, every.len() / TILE).unwrap();
-        bf12.pack(0, &every);
+        // SAFETY: there is no other thread.
+        unsafe { bf12.pack(0, &every) };
         for isa in Isa::available() {
             let mut read = vec![bf16::ZERO; every.len()];
             isa.run(Read(bf12.reader(0, 0, None), &mut read));

@@ -16,7 +16,7 @@ pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     const NAME: &'static str;
     /// Panels of a matrix are filled up with zeros to a multiple of this many k.
     const DEPTH_STEP: usize;
-    /// Whether matrices may be [quantized](crate::matmul::quant) or have [12 bits](crate::weights::bf12), which kernels expand.
+    /// Whether matrices may be [quantized](crate::weights::quant) or have [12 bits](crate::weights::bf12), which kernels expand.
     const EXPANDS: bool;
     /// The order of a KV page in terms of the fabric.
     const PAGE_ORDER: PageOrder;

@@ -6,9 +6,8 @@ use baton_model::{DecoderSpec, LayerPart, Part, TensorView};
 
 use super::columns::{Order, RowSlice};
 use super::matrix::{Arena, Matrix, PackOptions, PanelTypes, pack, packed_elements};
+use super::phase::Phase;
 use super::source::{Weights, matrix, vector};
-use crate::layers::decoder::Phase;
-use crate::matmul::quant::TokenMatmuls;
 use crate::shards::{Deal, Shards};
 use crate::simd::vector::{LANES, padded};
 use crate::threads::team::Team;
@@ -129,14 +128,14 @@ impl<E: Element> DecoderWeights<E> {
 }
 
 impl<E: Element> DecoderWeights<E> {
-    /// How quantized weights are multiplied; `None` if there are none. Logits take integers in any case.
-    pub(crate) fn products(&self, of_layers: TokenMatmuls) -> Option<TokenMatmuls> {
+    pub(crate) fn has_quantized_layers(&self) -> bool {
         let in_layer =
             |layer: &Layer<E>| [&layer.qkv, &layer.o, &layer.gate_up, &layer.down].into_iter().any(are_quantized);
-        match self.layers.iter().any(in_layer) {
-            true => Some(of_layers),
-            false => are_quantized(&self.head).then_some(TokenMatmuls::Integer),
-        }
+        self.layers.iter().any(in_layer)
+    }
+
+    pub(crate) fn has_quantized_head(&self) -> bool {
+        are_quantized(&self.head)
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::matmul::quant::QuantizedMatrix;
 use crate::memory::region::Region;
 use crate::simd::vector::{LANES, Lanes, padded};
 use crate::threads::team::{Member, Team};
@@ -15,6 +14,7 @@ use crate::weights::columns::{Columns, Order, RowSlice};
 use crate::weights::element::Element;
 use crate::weights::format::{PanelKernel, Plain};
 use crate::weights::layout::{BLOCK_DEPTH, FEW_ROWS, TILE};
+use crate::weights::quant::QuantizedMatrix;
 use baton_backend::BackendError;
 use baton_model::TensorView;
 
@@ -115,20 +115,25 @@ impl<E: Element> Matrix<E> {
         unsafe { elements.memory.as_ptr().cast::<E>().add(elements.first + panel * self.panel_stride()) }
     }
 
-    /// Writes one panel; no one reads it before the matrix is done.
-    fn pack(&self, panel: usize, columns: &Columns<'_>) {
+    /// Writes one panel.
+    ///
+    /// # Safety
+    /// No other thread packs or reads this panel.
+    unsafe fn pack(&self, panel: usize, columns: &Columns<'_>) {
         match &self.stored {
             Stored::Plain(_) => {
                 let (first, elements) = (self.panel(panel).cast_mut(), self.panel_stride());
-                // SAFETY: this panel, which the caller alone uses now; the region is zeroed.
+                // SAFETY: this panel, which no other thread uses; the region is zeroed.
                 pack_panel(panel, columns, unsafe { std::slice::from_raw_parts_mut(first, elements) });
             }
             Stored::Bf12(bf12) => {
                 let mut packed = vec![E::default(); self.panel_stride()];
                 pack_panel(panel, columns, &mut packed);
-                bf12.pack(panel, E::as_bf16(&packed).unwrap_or_default());
+                // SAFETY: the caller's promise.
+                unsafe { bf12.pack(panel, E::as_bf16(&packed).unwrap_or_default()) };
             }
-            Stored::Quantized(quantized) => quantized.pack(panel, columns),
+            // SAFETY: the caller's promise.
+            Stored::Quantized(quantized) => unsafe { quantized.pack(panel, columns) },
         }
     }
 }
@@ -261,7 +266,8 @@ pub(super) fn pack<E: Element>(
     team.run(&|member: &Member<'_>| {
         member.each_of_shards(
             |shard| matrices[shard].panels(),
-            |shard, panel| matrices[shard].pack(panel, &columns[shard]),
+            // SAFETY: each panel is one item, which one member takes; the matrices are read when all are done.
+            |shard, panel| unsafe { matrices[shard].pack(panel, &columns[shard]) },
         )
     })?;
     Ok(matrices)

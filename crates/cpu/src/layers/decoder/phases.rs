@@ -1,27 +1,9 @@
-//! The phases of a step and their times, for benchmarks.
+//! The times of a step's phases, for benchmarks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The phases of a step in their order; those from [`Phase::Qkv`] to [`Phase::Down`] run once per layer. Norms, rotations and gates
-/// belong to the phase that needs their results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    Embed,
-    Qkv,
-    StoreKv,
-    Attention,
-    Output,
-    GateUp,
-    Down,
-    /// Includes sampling.
-    Logits,
-}
-
-impl Phase {
-    pub const ALL: [Self; 8] =
-        [Self::Embed, Self::Qkv, Self::StoreKv, Self::Attention, Self::Output, Self::GateUp, Self::Down, Self::Logits];
-}
+use crate::weights::Phase;
 
 /// Measures phases. A phase has ended when the first member leaves it: the system may keep others waiting.
 pub struct PhaseClock {

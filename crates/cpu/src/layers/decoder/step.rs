@@ -6,15 +6,15 @@ use baton_model::DecoderSpec;
 
 use super::append::Append;
 use super::head_norm::norm_head;
-use super::phases::{Phase, PhaseClock};
+use super::phases::PhaseClock;
 use super::{Layers, LogitsSink};
 use crate::batch::Batch;
 use crate::layers::attention::{Attention, AttentionCut, BlockProducts, Partials};
-use crate::layers::norm::RmsNorm;
 use crate::layers::rope::RopeTable;
 use crate::matmul::arithmetic::LeftOperand;
 use crate::matmul::gemm::{Gemm, Output};
 use crate::matmul::multiply::{Multiply, Packed};
+use crate::matmul::norm::RmsNorm;
 use crate::matmul::quant::QuantMatmul;
 use crate::matmul::rows::{LeftRows, Normed, Which};
 use crate::memory::kv::{KeyScales, KvPool};
@@ -23,7 +23,7 @@ use crate::memory::workspace::{Scratch, Widths};
 use crate::shards::Shards;
 use crate::simd::isa::Isa;
 use crate::threads::team::{Member, Stopped};
-use crate::weights::{DecoderWeights, EmbeddingTable, Layer, Projection};
+use crate::weights::{DecoderWeights, EmbeddingTable, Layer, Phase, Projection};
 
 /// One step, shared by all members. Each phase writes buffers that it does not read, except rows or columns of its own item;
 /// the end of the phase makes them readable to all. That is the all-gather between shards: each writes its columns of a

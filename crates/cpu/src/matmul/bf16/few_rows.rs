@@ -26,6 +26,7 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
         let sums = packed.sums_of(rows, PRODUCT_PANELS);
         for (place, panel) in panels.clone().enumerate() {
             let c = sums[place * LANES..].as_mut_ptr();
+            // Sound: `left` has all blocks of the item's rows, and the sums have `rows` × 2 panels, of which `c` is one.
             match rows {
                 1 => L::call(FewRows::<1> { matrix, panel, left, c }),
                 2 => L::call(FewRows::<2> { matrix, panel, left, c }),

@@ -3,7 +3,7 @@
 /// How quantized weights are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuantMatmul {
-    /// [As bf16](super::floats), in the order of tiles.
+    /// [As bf16](crate::weights::quant), in the order of tiles.
     Float,
     /// [As integers](mod@super::integers); logits always are.
     Integer,

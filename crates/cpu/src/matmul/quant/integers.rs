@@ -44,10 +44,10 @@ use self::expanded_block::{PREFETCH_BYTES, SLICE_BLOCKS};
 use self::product::IntegerProduct;
 pub(super) use self::rows::{IntegerRows, STRIP_ROWS};
 use super::buffers::{PANELS, QuantBuffers};
-use super::matrix::QuantizedMatrix;
 use crate::matmul::gemm::GemmItem;
 use crate::matmul::rows::LeftRows;
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::quant::QuantizedMatrix;
 
 /// All sums of an item, handed to its `finish`.
 #[inline(always)]

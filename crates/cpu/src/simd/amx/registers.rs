@@ -57,7 +57,7 @@ pub(crate) unsafe fn begin<const ROWS: usize, const COLUMNS: usize>(c: *const f3
             asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, preserves_flags));
             return;
         }
-        let below = c.byte_add(TILE_ROWS * c_bytes);
+        let below = if ROWS == 2 { c.byte_add(TILE_ROWS * c_bytes) } else { c };
         tile!("tileloadd tmm0, [{c} + {s}]", c = in(reg) c, s = in(reg) c_bytes);
         if COLUMNS == 2 {
             tile!("tileloadd tmm1, [{c} + {s} + 64]", c = in(reg) c, s = in(reg) c_bytes);
@@ -80,7 +80,7 @@ pub(crate) unsafe fn end<const ROWS: usize, const COLUMNS: usize>(c: *mut f32, c
     or_emulated!(emulated::end::<ROWS, COLUMNS>(c, c_bytes));
     // SAFETY: the caller's promise.
     unsafe {
-        let below = c.byte_add(TILE_ROWS * c_bytes);
+        let below = if ROWS == 2 { c.byte_add(TILE_ROWS * c_bytes) } else { c };
         tile!("tilestored [{c} + {s}], tmm0", c = in(reg) c, s = in(reg) c_bytes);
         if COLUMNS == 2 {
             tile!("tilestored [{c} + {s} + 64], tmm1", c = in(reg) c, s = in(reg) c_bytes);

@@ -8,12 +8,12 @@
 
 use std::arch::x86_64::*;
 
-use super::super::packing::{DOT_BYTES, DOT_K, DOTS_PER_BLOCK};
 use super::expanded_block::{ExpandedBlock, k4_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH};
 use crate::simd::vector::LANES;
 use crate::weights::layout::GROUP;
+use crate::weights::quant::packing::{DOT_BYTES, DOT_K, DOTS_PER_BLOCK};
 
 /// Columns 0..8 and 8..16.
 type Halves<T> = [T; 2];

@@ -11,12 +11,12 @@ mod few_rows_superblock;
 use std::arch::x86_64::*;
 
 pub(super) use self::few_rows::{FEW_ROWS, few_rows};
-use super::super::block_format::Precision;
-use super::super::packing::{DOT_K, DOTS_PER_BLOCK};
 use super::expanded_block::{ExpandedBlock, k4_of};
 use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, STRIP_ROWS};
 use crate::weights::layout::GROUP;
+use crate::weights::quant::block_format::Precision;
+use crate::weights::quant::packing::{DOT_K, DOTS_PER_BLOCK};
 
 /// All rows of a strip.
 ///

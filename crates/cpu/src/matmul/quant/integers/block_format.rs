@@ -2,10 +2,10 @@
 
 #![allow(clippy::needless_range_loop, reason = "groups and bytes are numbers here; indexed loops become vectors")]
 
-use super::super::block_format::{BitWidth, BlockFormat};
-use super::super::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 use super::expanded_block::ExpandedBlock;
 use crate::simd::vector::Lanes;
+use crate::weights::quant::block_format::{BitWidth, BlockFormat};
+use crate::weights::quant::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 
 impl BlockFormat {
     /// # Safety

@@ -1,7 +1,7 @@
 //! 32 k of a panel as integer matmuls read them, whatever format they come from.
 
-use super::super::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 use crate::simd::vector::LANES;
+use crate::weights::quant::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 
 /// One byte per value, `[k / 4][column][k % 4]`, with k in the order in which rows have them: even ones before odd ones.
 #[derive(Clone)]

@@ -1,11 +1,11 @@
 //! Blocks of any format, expanded for integer matmuls.
 
-#[cfg(target_arch = "x86_64")]
-use super::super::block_format::BitWidth;
-use super::super::format::QuantFormat;
-use super::super::superblock::SUPER_BLOCKS;
 use super::expanded_block::ExpandedBlock;
 use crate::simd::vector::Lanes;
+#[cfg(target_arch = "x86_64")]
+use crate::weights::quant::block_format::BitWidth;
+use crate::weights::quant::format::QuantFormat;
+use crate::weights::quant::superblock::SUPER_BLOCKS;
 
 impl QuantFormat {
     /// Scales that a column has in 32 k.

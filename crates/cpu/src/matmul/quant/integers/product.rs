@@ -1,11 +1,11 @@
 //! Strips of rows times the blocks of one panel.
 
-use super::super::packing::{DOT_K, DOTS_PER_BLOCK};
 use super::expanded_block::{ExpandedBlock, k4_of};
 use super::rows::{ByteStrip, HIGH, ROW_BYTES, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::simd::vector::{LANES, Lanes};
+use crate::weights::quant::packing::{DOT_K, DOTS_PER_BLOCK};
 
 /// C\[rows × 16\] = left · (scale · values + minimum), or C += where it resumes the sums of an earlier slice of k.
 #[derive(Clone, Copy)]

@@ -2,10 +2,10 @@
 
 #![allow(clippy::needless_range_loop, reason = "groups and bytes are numbers here; indexed loops become vectors")]
 
-use super::super::packing::{DOT_BYTES, DOTS_PER_BLOCK};
-use super::super::superblock::{SUPER_BLOCKS, SuperblockFormat};
 use super::expanded_block::ExpandedBlock;
 use crate::simd::vector::Lanes;
+use crate::weights::quant::packing::{DOT_BYTES, DOTS_PER_BLOCK};
+use crate::weights::quant::superblock::{SUPER_BLOCKS, SuperblockFormat};
 
 /// Where a block's high bits begin, behind low ones of four bits and of two.
 pub(super) const FOUR_BITS: usize = DOTS_PER_BLOCK / 2 * DOT_BYTES;

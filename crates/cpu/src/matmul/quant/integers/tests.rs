@@ -3,9 +3,6 @@ use std::ops::Range;
 use baton_model::Dtype;
 use half::bf16;
 
-use super::super::format::QuantFormat;
-use super::super::group::Group;
-use super::super::superblock::Superblock;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::expanded_block::ExpandedBlock;
@@ -13,14 +10,14 @@ use super::product::IntegerProduct;
 use super::rows::{ByteStrip, HIGH, IntegerRows, ROW_BYTES, STRIP_ROWS, Values, round};
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::tests::noise;
 use crate::weights::layout::{GROUP, tile_index};
+use crate::weights::quant::format::QuantFormat;
+use crate::weights::quant::group::Group;
+use crate::weights::quant::superblock::Superblock;
 
 const BLOCKS: usize = 16;
 const MAX_ROWS: usize = 3 * STRIP_ROWS + 1;
-
-fn noise(i: usize) -> u64 {
-    (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd134_2543_de82_ef95)
-}
 
 /// Of sizes that differ by millions.
 fn value(i: usize) -> bf16 {

@@ -2,13 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::block_format::{BitWidth, BlockFormat};
-use super::super::super::format::QuantFormat;
-use super::super::super::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 use super::super::expanded_block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::few_rows_superblock::rows_of_superblocks;
 use super::{Dots, begin, end, sixteen};
+use crate::weights::quant::block_format::{BitWidth, BlockFormat};
+use crate::weights::quant::format::QuantFormat;
+use crate::weights::quant::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 
 /// The most rows that are multiplied without expanding blocks first.
 pub(in super::super) const FEW_ROWS: usize = 2;

@@ -2,14 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::super::super::block_format::Precision;
-use super::super::super::packing::DOT_BYTES;
-use super::super::super::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, SuperblockFormat};
 use super::super::expanded_block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
 use super::super::superblock_format::{FOUR_BITS, TWO_BITS};
 use super::{Dots, begin, end, sixteen};
 use crate::simd::vector::LANES;
+use crate::weights::quant::block_format::Precision;
+use crate::weights::quant::packing::DOT_BYTES;
+use crate::weights::quant::superblock::{HALVES_BYTES, SMALL_BYTES, SUPER_BLOCKS, SuperblockFormat};
 
 /// # Safety
 /// Pointers are good for `R` rows of the shapes that the product states, its whole panel is readable at `data`, and the machine has

@@ -8,15 +8,12 @@ use super::unpack::{bias, load_biased};
 use crate::matmul::bf16::Chains;
 use crate::simd::isa::Isa;
 use crate::simd::vector::{Kernel, LANES, Lanes};
+use crate::tests::noise;
 use crate::weights::format::{PanelKernel, WeightFormat};
 use crate::weights::layout::{BLOCK_PAIRS, FEW_ROWS, GROUP, TILE, tile_index};
 
 const DEPTH: usize = 512;
 const BLOCKS: usize = DEPTH / GROUP;
-
-fn noise(i: usize) -> u64 {
-    (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd134_2543_de82_ef95)
-}
 
 fn dtypes() -> impl Iterator<Item = Dtype> {
     Dtype::ALL.into_iter().filter(|dtype| QuantFormat::of(*dtype).is_some())

@@ -16,10 +16,10 @@ use crate::weights::layout::GROUP;
 ///   five, six: position    0   1   0   1   0   1   0   1
 ///   moved, low bits        right 11    right 3  left 5  left 13
 /// ```
-pub(super) const POSITIONS: usize = 3;
+pub(crate) const POSITIONS: usize = 3;
 
 /// The positions that values of `bits` bits have.
-pub(super) const fn positions(bits: usize) -> usize {
+pub(crate) const fn positions(bits: usize) -> usize {
     match bits {
         4 => POSITIONS,
         5 | 6 => 2,
@@ -48,7 +48,7 @@ const fn bit(bits: usize, position: usize) -> usize {
 }
 
 /// What [`load_biased`] adds to values at a position.
-pub(super) const fn bias(bits: usize, position: usize) -> f32 {
+pub(crate) const fn bias(bits: usize, position: usize) -> f32 {
     bits_bias(bit(bits, position))
 }
 
@@ -57,7 +57,7 @@ pub(super) const fn bias(bits: usize, position: usize) -> f32 {
 /// # Safety
 /// The packed values of a block are readable.
 #[inline(always)]
-pub(super) unsafe fn load_biased<L: Lanes, const BITS: usize>(values: *const u8, k: usize) -> (L, usize) {
+pub(crate) unsafe fn load_biased<L: Lanes, const BITS: usize>(values: *const u8, k: usize) -> (L, usize) {
     debug_assert!(k < GROUP);
     let (low, high) = fields(BITS);
     // SAFETY: words of the block.

@@ -18,30 +18,30 @@ use crate::simd::vector::LANES;
 use crate::weights::layout::GROUP;
 
 /// k that one byte dot product adds up.
-pub(super) const DOT_K: usize = 4;
-pub(super) const DOTS_PER_BLOCK: usize = GROUP / DOT_K;
+pub(crate) const DOT_K: usize = 4;
+pub(crate) const DOTS_PER_BLOCK: usize = GROUP / DOT_K;
 /// The bytes of four k of all columns: a line.
-pub(super) const DOT_BYTES: usize = DOT_K * LANES;
+pub(crate) const DOT_BYTES: usize = DOT_K * LANES;
 
 /// The place of k in its block.
-pub(super) const fn k_order(k: usize) -> usize {
+pub(crate) const fn k_order(k: usize) -> usize {
     k / 2 + k % 2 * (GROUP / 2)
 }
 
 /// Bytes of the values of 16 columns × 32 k.
-pub(super) const fn packed_bytes(bits: usize) -> usize {
+pub(crate) const fn packed_bytes(bits: usize) -> usize {
     bits * LANES * GROUP / 8
 }
 
 /// A number of bits of each value, which lie in lines of their own.
 #[derive(Clone, Copy)]
-pub(super) struct Field {
-    pub(super) bits: usize,
+pub(crate) struct Field {
+    pub(crate) bits: usize,
     first_line: usize,
 }
 
 /// The low bits of values, and the high ones if those lie elsewhere.
-pub(super) const fn fields(bits: usize) -> (Field, Option<Field>) {
+pub(crate) const fn fields(bits: usize) -> (Field, Option<Field>) {
     let low = match bits {
         2 | 3 => 2,
         4..=6 => 4,
@@ -56,14 +56,14 @@ pub(super) const fn fields(bits: usize) -> (Field, Option<Field>) {
 
 impl Field {
     /// The line of a group of four k, and the lowest of its bits in each byte.
-    pub(super) const fn of_k4(self, k4: usize) -> (usize, usize) {
+    pub(crate) const fn of_k4(self, k4: usize) -> (usize, usize) {
         let per_line = 8 / self.bits;
         (self.first_line + k4 / per_line, k4 % per_line * self.bits)
     }
 }
 
 /// Writes one column of a block whose values are zero so far.
-pub(super) fn pack_column(packed: &mut [u8], bits: usize, column: usize, column_values: &[u8]) {
+pub(crate) fn pack_column(packed: &mut [u8], bits: usize, column: usize, column_values: &[u8]) {
     let (low, high) = fields(bits);
     for (k, &value) in column_values.iter().enumerate() {
         let (k4, byte) = (k_order(k) / DOT_K, column * DOT_K + k_order(k) % DOT_K);

@@ -6,17 +6,17 @@ use half::f16;
 use super::{SMALL_GROUPS, SUPER_DEPTH};
 
 /// Weights are `scale · small scale · (value - zero_point) + minimum · small minimum`.
-pub(in crate::matmul::quant) struct Superblock {
-    pub(in crate::matmul::quant) values: [u8; SUPER_DEPTH],
-    pub(in crate::matmul::quant) small_scales: [i8; SMALL_GROUPS],
-    pub(in crate::matmul::quant) small_minima: [i8; SMALL_GROUPS],
-    pub(in crate::matmul::quant) scale: f16,
-    pub(in crate::matmul::quant) minimum: f16,
+pub(crate) struct Superblock {
+    pub(crate) values: [u8; SUPER_DEPTH],
+    pub(crate) small_scales: [i8; SMALL_GROUPS],
+    pub(crate) small_minima: [i8; SMALL_GROUPS],
+    pub(crate) scale: f16,
+    pub(crate) minimum: f16,
 }
 
 impl Superblock {
     /// The `number`-th 256 weights of a row; `None` for other types, and beyond the row's end.
-    pub(in crate::matmul::quant) fn read(dtype: Dtype, row: &[u8], number: usize) -> Option<Self> {
+    pub(crate) fn read(dtype: Dtype, row: &[u8], number: usize) -> Option<Self> {
         let block = row.chunks_exact(dtype.block_bytes()).nth(number)?;
         let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
         let small = |scale: &dyn Fn(usize) -> i8| std::array::from_fn(scale);

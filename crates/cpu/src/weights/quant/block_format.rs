@@ -10,22 +10,22 @@ use crate::simd::vector::{LANES, Lanes};
 /// The layout of a panel's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockFormat {
-    pub(super) width: BitWidth,
+    pub(crate) width: BitWidth,
     /// The quantized value that stands for zero.
-    pub(super) zero_point: u8,
-    pub(super) scales: Precision,
-    pub(super) minima: bool,
+    pub(crate) zero_point: u8,
+    pub(crate) scales: Precision,
+    pub(crate) minima: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BitWidth {
+pub(crate) enum BitWidth {
     Four,
     Five,
     Eight,
 }
 
 impl BitWidth {
-    pub(super) const fn bits(self) -> usize {
+    pub(crate) const fn bits(self) -> usize {
         match self {
             Self::Four => 4,
             Self::Five => 5,
@@ -36,7 +36,7 @@ impl BitWidth {
 
 /// How scales and minima are kept: as in the file, or in f32 where they are products of two scales of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Precision {
+pub(crate) enum Precision {
     Half,
     Single,
 }
@@ -59,12 +59,12 @@ impl BlockFormat {
         }
     }
 
-    pub(super) const fn packed_bytes(self) -> usize {
+    pub(crate) const fn packed_bytes(self) -> usize {
         packed_bytes(self.width.bits())
     }
 
     /// Bytes of 16 scales, or of 16 minima.
-    pub(super) const fn scale_bytes(self) -> usize {
+    pub(crate) const fn scale_bytes(self) -> usize {
         match self.scales {
             Precision::Half => 2 * LANES,
             Precision::Single => 4 * LANES,
@@ -76,7 +76,7 @@ impl BlockFormat {
     /// # Safety
     /// What lies behind the values of a block is readable.
     #[inline(always)]
-    pub(super) unsafe fn scales<L: Lanes>(self, behind_values: *const u8) -> (L, L) {
+    pub(crate) unsafe fn scales<L: Lanes>(self, behind_values: *const u8) -> (L, L) {
         // SAFETY: behind the scales are the minima.
         unsafe {
             let scales: L = self.sixteen(behind_values);
@@ -106,7 +106,7 @@ impl BlockFormat {
     }
 
     /// Writes the scale and minimum of one column of a block that is zero so far.
-    pub(super) fn pack_scales(self, block: &mut [u8], column: usize, group: &Group) {
+    pub(crate) fn pack_scales(self, block: &mut [u8], column: usize, group: &Group) {
         let scales = &mut block[self.packed_bytes()..];
         self.pack_scale(scales, column, group.scale);
         if self.minima {

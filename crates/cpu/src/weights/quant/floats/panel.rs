@@ -10,13 +10,13 @@ use crate::weights::layout::GROUP;
 /// A panel whose number of bits is not yet a constant.
 #[derive(Clone, Copy)]
 pub(crate) struct AnyPanel {
-    pub(in crate::matmul::quant) format: QuantFormat,
+    pub(crate) format: QuantFormat,
     /// Where the panel begins.
-    pub(in crate::matmul::quant) data: *const u8,
+    pub(crate) data: *const u8,
     /// The next block.
-    pub(in crate::matmul::quant) block: usize,
+    pub(crate) block: usize,
     /// Prefetch distance in bytes.
-    pub(in crate::matmul::quant) ahead: Option<usize>,
+    pub(crate) ahead: Option<usize>,
 }
 
 impl AnyPanel {

@@ -55,12 +55,12 @@ impl QuantizedMatrix {
     }
 
     /// Blocks of 32 k in each panel.
-    pub(super) fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
     /// A panel's format, and where its data begin.
-    pub(super) fn panel(&self, panel: usize) -> (QuantFormat, *const u8) {
+    pub(crate) fn panel(&self, panel: usize) -> (QuantFormat, *const u8) {
         (self.panels[panel].format, self.data(panel))
     }
 
@@ -90,11 +90,14 @@ impl QuantizedMatrix {
         unsafe { self.memory.as_ptr().add(self.panels[panel].offset) }
     }
 
-    /// Writes one panel; it is not read before all are written.
-    pub(crate) fn pack(&self, panel: usize, columns: &Columns<'_>) {
+    /// Writes one panel.
+    ///
+    /// # Safety
+    /// No other thread packs or reads this panel.
+    pub(crate) unsafe fn pack(&self, panel: usize, columns: &Columns<'_>) {
         let format = self.panels[panel].format;
         let bytes = self.blocks * GROUP / format.depth() * format.bytes();
-        // SAFETY: this panel's bytes, which the caller alone uses now; the region is zeroed.
+        // SAFETY: this panel's bytes, which no other thread uses; the region is zeroed.
         let data = unsafe { std::slice::from_raw_parts_mut(self.data(panel).cast_mut(), bytes) };
         for lane in 0..LANES {
             let Some((tensor, row)) = columns.source(panel * LANES + lane) else { continue };

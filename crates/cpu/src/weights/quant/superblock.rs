@@ -11,19 +11,19 @@ mod file;
 
 use baton_model::Dtype;
 
-pub(super) use self::file::Superblock;
+pub(crate) use self::file::Superblock;
 use crate::simd::vector::{LANES, Lanes};
 use crate::weights::layout::GROUP;
 
 /// k of a superblock.
-pub(super) const SUPER_DEPTH: usize = 256;
+pub(crate) const SUPER_DEPTH: usize = 256;
 /// Blocks of 32 k.
-pub(super) const SUPER_BLOCKS: usize = SUPER_DEPTH / GROUP;
+pub(crate) const SUPER_BLOCKS: usize = SUPER_DEPTH / GROUP;
 /// k that share a small scale.
 const SMALL_GROUP: usize = 16;
-pub(super) const SMALL_GROUPS: usize = SUPER_DEPTH / SMALL_GROUP;
-pub(super) const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
-pub(super) const HALVES_BYTES: usize = LANES * 2;
+pub(crate) const SMALL_GROUPS: usize = SUPER_DEPTH / SMALL_GROUP;
+pub(crate) const SMALL_BYTES: usize = SMALL_GROUPS * LANES;
+pub(crate) const HALVES_BYTES: usize = LANES * 2;
 
 /// The layout of a panel's superblocks, by the bits of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum SuperblockFormat {
 }
 
 impl SuperblockFormat {
-    pub(super) fn of(dtype: Dtype) -> Option<Self> {
+    pub(crate) fn of(dtype: Dtype) -> Option<Self> {
         match dtype {
             Dtype::Q2K => Some(Self::Two),
             Dtype::Q3K => Some(Self::Three),
@@ -44,12 +44,12 @@ impl SuperblockFormat {
         }
     }
 
-    pub(super) const fn has_minima(self) -> bool {
+    pub(crate) const fn has_minima(self) -> bool {
         matches!(self, Self::Two)
     }
 
     /// Bits of a value.
-    pub(super) const fn bits(self) -> usize {
+    pub(crate) const fn bits(self) -> usize {
         match self {
             Self::Two => 2,
             Self::Three => 3,
@@ -58,22 +58,22 @@ impl SuperblockFormat {
     }
 
     /// The quantized value that stands for zero.
-    pub(super) const fn zero_point(self) -> u8 {
+    pub(crate) const fn zero_point(self) -> u8 {
         if self.has_minima() { 0 } else { 1 << (self.bits() - 1) }
     }
 
     /// Bytes of the values of 16 columns × 32 k.
-    pub(super) const fn packed_bytes(self) -> usize {
+    pub(crate) const fn packed_bytes(self) -> usize {
         LANES * GROUP / 8 * self.bits()
     }
 
     /// Bytes of a superblock of 16 columns: whole cache lines.
-    pub(super) const fn superblock_bytes(self) -> usize {
+    pub(crate) const fn superblock_bytes(self) -> usize {
         (SUPER_BLOCKS * self.packed_bytes() + SMALL_BYTES + 2 * HALVES_BYTES).next_multiple_of(64)
     }
 
     /// Writes the scales and minima of one column behind the values, which are zero so far.
-    pub(super) fn pack_scales(self, behind_values: &mut [u8], column: usize, superblock: &Superblock) {
+    pub(crate) fn pack_scales(self, behind_values: &mut [u8], column: usize, superblock: &Superblock) {
         let (small, scales) = behind_values.split_at_mut(SMALL_BYTES);
         for group in 0..SMALL_GROUPS {
             let (scale, minimum) = (superblock.small_scales[group] as u8, superblock.small_minima[group] as u8);
@@ -89,7 +89,7 @@ impl SuperblockFormat {
     /// What lies behind the values of a superblock is readable.
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "columns are numbers here; indexed loops become vectors")]
-    pub(super) unsafe fn scales<L: Lanes>(self, behind_values: *const u8, group: usize) -> (L, L) {
+    pub(crate) unsafe fn scales<L: Lanes>(self, behind_values: *const u8, group: usize) -> (L, L) {
         // Products of 11 bits and 8 are exact.
         // SAFETY: the caller's promise.
         unsafe {

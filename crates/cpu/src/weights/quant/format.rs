@@ -22,14 +22,14 @@ pub(crate) enum QuantFormat {
 
 impl QuantFormat {
     /// `None` for types that are not quantized.
-    pub(super) fn of(dtype: Dtype) -> Option<Self> {
+    pub(crate) fn of(dtype: Dtype) -> Option<Self> {
         let blocks = BlockFormat::of(dtype).map(Self::Blocks);
         blocks.or_else(|| SuperblockFormat::of(dtype).map(Self::Superblocks))
     }
 
     /// k of one block, or of one superblock.
     #[inline(always)]
-    pub(super) fn depth(self) -> usize {
+    pub(crate) fn depth(self) -> usize {
         match self {
             Self::Blocks(_) => GROUP,
             Self::Superblocks(_) => SUPER_DEPTH,
@@ -38,7 +38,7 @@ impl QuantFormat {
 
     /// Bytes of one block, or of one superblock, of 16 columns.
     #[inline(always)]
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Blocks(format) => format.block_bytes(),
             Self::Superblocks(format) => format.superblock_bytes(),
@@ -47,13 +47,13 @@ impl QuantFormat {
 
     /// Bytes per 32 k: those of a block, or an eighth of a superblock's.
     #[inline(always)]
-    pub(super) fn block_bytes(self) -> usize {
+    pub(crate) fn block_bytes(self) -> usize {
         self.bytes() * GROUP / self.depth()
     }
 
     /// Bits of a value.
     #[inline(always)]
-    pub(super) fn bits(self) -> usize {
+    pub(crate) fn bits(self) -> usize {
         match self {
             Self::Blocks(format) => format.width.bits(),
             Self::Superblocks(format) => format.bits(),
@@ -61,7 +61,7 @@ impl QuantFormat {
     }
 
     /// Writes one column of a block or superblock that is zero so far: that of `number` in a row of the file.
-    pub(super) fn pack_column(self, packed: &mut [u8], column: usize, dtype: Dtype, row: &[u8], number: usize) {
+    pub(crate) fn pack_column(self, packed: &mut [u8], column: usize, dtype: Dtype, row: &[u8], number: usize) {
         match self {
             Self::Blocks(format) => {
                 if let Some(group) = Group::read(dtype, row, number) {

@@ -7,15 +7,15 @@ use crate::weights::layout::GROUP;
 
 /// Weights are `scale · (value - zero_point) + minimum`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Group {
-    pub(super) values: [u8; GROUP],
-    pub(super) scale: f32,
-    pub(super) minimum: f32,
+pub(crate) struct Group {
+    pub(crate) values: [u8; GROUP],
+    pub(crate) scale: f32,
+    pub(crate) minimum: f32,
 }
 
 impl Group {
     /// The `group`-th 32 weights of a row of blocks; `None` for types without groups of 32, and beyond the row's end.
-    pub(super) fn read(dtype: Dtype, row: &[u8], group: usize) -> Option<Self> {
+    pub(crate) fn read(dtype: Dtype, row: &[u8], group: usize) -> Option<Self> {
         let groups = dtype.block_values() / GROUP;
         let block = row.chunks_exact(dtype.block_bytes()).nth(group.checked_div(groups)?)?;
         let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();

@@ -9,8 +9,8 @@ use crate::simd::vector::Lanes;
 /// The scales and offsets of 16 columns for 16 k: a weight is `biased value · scale + offset`, with the offset of the value's position.
 #[derive(Clone, Copy)]
 pub(crate) struct Scaled<L> {
-    pub(super) scale: L,
-    pub(super) offsets: [L; POSITIONS],
+    pub(crate) scale: L,
+    pub(crate) offsets: [L; POSITIONS],
 }
 
 /// Makes up for what truncation to bf16 takes from weights around zero, on average: 0.72 of half a last place. It would be all of
@@ -37,7 +37,7 @@ impl QuantFormat {
     /// # Safety
     /// The panel has the block.
     #[inline(always)]
-    pub(super) unsafe fn block<L: Lanes, const BITS: usize>(
+    pub(crate) unsafe fn block<L: Lanes, const BITS: usize>(
         self,
         data: *const u8,
         number: usize,
