@@ -97,8 +97,8 @@ def fleet(tmp_path_factory, request):
 
 # (transport, victim, what it does for others)
 VICTIMS = [
-    ("shm", "decode-0", "generated_tokens_total"),
-    ("shm", "prefill-1", "handoffs_sent_total"),
+    ("auto", "decode-0", "generated_tokens_total"),
+    ("auto", "prefill-1", "handoffs_sent_total"),
     ("tcp", "prefill-1", "handoffs_sent_total"),
 ]
 

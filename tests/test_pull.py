@@ -121,7 +121,7 @@ def test_small_files_are_checked_too(tmp_path):
     files = {"config.json": b"{}", "model.safetensors": WEIGHTS}
     with Hub({"org/dir": Repo(files)}, damage={"config.json": b"[]"}) as hub:
         failed = pull(hub.url, tmp_path, "hf:org/dir")
-    assert failed.returncode == 1 and "error: config.json: " in failed.stderr, failed.stderr
+    assert failed.returncode == 1 and "error: config.json has the hash" in failed.stderr, failed.stderr
 
 
 def test_gated_models_need_a_token(tmp_path):

@@ -4,7 +4,7 @@
 use baton_backend::MaskCell;
 use baton_core::{Choice, GenerateRequest, TokenId};
 
-/// Holds which requests want masks. Called once for each choice; `outputs` are there already.
+/// Decides which requests get masks. Called once for each choice, with the outputs it has already.
 pub trait MaskMaker: Send {
     /// `None`: every token may be sampled.
     fn masks_of(
