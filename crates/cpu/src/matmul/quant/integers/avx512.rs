@@ -6,7 +6,6 @@
 )]
 
 mod few_rows;
-mod few_rows_superblock;
 
 use std::arch::x86_64::*;
 

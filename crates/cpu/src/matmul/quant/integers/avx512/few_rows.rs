@@ -1,17 +1,48 @@
 //! One or two rows, multiplied with packed blocks as these are read: expanding them to memory first takes longer.
 
+mod block;
+mod superblock;
+
 use std::arch::x86_64::*;
 
+use self::block::OneBlock;
+use self::superblock::Superblock;
 use super::super::expanded_block::PREFETCH_BYTES;
 use super::super::product::IntegerProduct;
-use super::few_rows_superblock::rows_of_superblocks;
-use super::{Dots, begin, end, sixteen};
-use crate::weights::quant::block_format::{BitWidth, BlockFormat};
+use super::{Dots, begin, end};
 use crate::weights::quant::format::QuantFormat;
-use crate::weights::quant::packing::{DOT_BYTES, DOTS_PER_BLOCK};
 
 /// The most rows that are multiplied without expanding blocks first.
 pub(in super::super) const FEW_ROWS: usize = 2;
+
+/// Blocks that share scales, of one panel: 16 columns. A block is 32 k.
+trait BlockGroup {
+    const BLOCKS: usize;
+    /// Parts of a block with scales of their own.
+    const PARTS: usize;
+    type Format: Copy;
+
+    /// Group `i` of the panel at `data`.
+    ///
+    /// # Safety
+    /// The machine has AVX-512, and all of the group is readable while this is used.
+    unsafe fn at(format: Self::Format, data: *const u8, i: usize) -> Self;
+
+    /// Half of block `number`: its groups of four k. With two parts, two groups of each.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
+    unsafe fn half(&self, number: usize, half: usize) -> [__m512i; 4];
+
+    /// Scales and minima of a part, counted from the first block on.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn scales(&self, part: usize) -> (__m512, __m512);
+
+    /// Bytes to be fetched with block `number`.
+    fn bytes(&self, number: usize) -> (*const u8, usize);
+}
 
 /// Multiplies rows with the panel at `data`.
 ///
@@ -22,13 +53,9 @@ pub(in super::super) const FEW_ROWS: usize = 2;
 pub(in super::super) unsafe fn few_rows(product: &IntegerProduct, format: QuantFormat, data: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        match (format, product.rows) {
-            (QuantFormat::Blocks(format), 1) => rows_of_blocks::<1>(product, format, data),
-            (QuantFormat::Blocks(format), _) => rows_of_blocks::<FEW_ROWS>(product, format, data),
-            (QuantFormat::Superblocks(format), 1) => rows_of_superblocks::<1>(product, format, data),
-            (QuantFormat::Superblocks(format), _) => {
-                rows_of_superblocks::<FEW_ROWS>(product, format, data);
-            }
+        match product.rows {
+            1 => rows::<1>(product, format, data),
+            _ => rows::<FEW_ROWS>(product, format, data),
         }
     }
 }
@@ -36,68 +63,48 @@ pub(in super::super) unsafe fn few_rows(product: &IntegerProduct, format: QuantF
 /// # Safety
 /// As above, with `R` rows.
 #[inline(always)]
-unsafe fn rows_of_blocks<const R: usize>(product: &IntegerProduct, format: BlockFormat, data: *const u8) {
+unsafe fn rows<const R: usize>(product: &IntegerProduct, format: QuantFormat, data: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (low, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
-        let mut sums = begin::<R>(product);
-        for (number, left) in product.left().iter().enumerate() {
-            let block = data.add(number * format.block_bytes());
-            for line in (0..format.block_bytes()).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(PREFETCH_BYTES + line).cast());
-            }
-            let bytes = |at: usize| _mm512_loadu_si512(block.add(at * DOT_BYTES).cast());
-            // Chains of even and of odd groups of four k: with one chain a single row would wait for its own sums.
-            let (mut even, mut odd) = (Dots::<R>::zero(), Dots::<R>::zero());
-            match format.width {
-                BitWidth::Four => {
-                    for two in 0..DOTS_PER_BLOCK / 2 {
-                        let values = bytes(two);
-                        even.add(left, 2 * two, _mm512_and_si512(values, low));
-                        odd.add(left, 2 * two + 1, _mm512_and_si512(_mm512_srli_epi16::<4>(values), low));
-                    }
-                }
-                BitWidth::Five => {
-                    let mut fifths = bytes(DOTS_PER_BLOCK / 2);
-                    for two in 0..DOTS_PER_BLOCK / 2 {
-                        let values = bytes(two);
-                        // The lowest bit to bit 4, and the one above it.
-                        let first = _mm512_and_si512(_mm512_slli_epi16::<4>(fifths), fifth);
-                        let second = _mm512_and_si512(_mm512_slli_epi16::<3>(fifths), fifth);
-                        even.add(left, 2 * two, _mm512_or_si512(_mm512_and_si512(values, low), first));
-                        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(values), low);
-                        odd.add(left, 2 * two + 1, _mm512_or_si512(high, second));
-                        fifths = _mm512_srli_epi16::<2>(fifths);
-                    }
-                }
-                BitWidth::Eight => {
-                    for two in 0..DOTS_PER_BLOCK / 2 {
-                        even.add(left, 2 * two, bytes(2 * two));
-                        odd.add(left, 2 * two + 1, bytes(2 * two + 1));
-                    }
-                }
-            }
-            let scales = scales(format, block);
-            even.plus(&odd).scale(left, 0, scales, &mut sums);
+        match format {
+            QuantFormat::Blocks(format) => multiply::<OneBlock, R>(product, format, data),
+            QuantFormat::Superblocks(format) => multiply::<Superblock, R>(product, format, data),
         }
-        end(product, &sums);
     }
 }
 
-/// Scales and minima of a block.
-///
 /// # Safety
-/// A whole block is readable, and the machine has AVX-512.
+/// As above.
 #[inline(always)]
-unsafe fn scales(format: BlockFormat, block: *const u8) -> (__m512, __m512) {
-    // SAFETY: behind the values are the scales, and behind them the minima.
+unsafe fn multiply<G: BlockGroup, const R: usize>(product: &IntegerProduct, format: G::Format, data: *const u8) {
+    // SAFETY: the caller's promise; the panel has a group for each that the product has of left blocks.
     unsafe {
-        let at = block.add(format.packed_bytes());
-        let scales = sixteen(format.scales, at);
-        let minima = match format.minima {
-            true => sixteen(format.scales, at.add(format.scale_bytes())),
-            false => _mm512_mul_ps(scales, _mm512_set1_ps(-f32::from(format.zero_point))),
-        };
-        (scales, minima)
+        let mut sums = begin::<R>(product);
+        for (i, left) in product.left().chunks(G::BLOCKS).enumerate() {
+            let group = G::at(format, data, i);
+            for (number, left) in left.iter().enumerate() {
+                let (bytes, count) = group.bytes(number);
+                for line in (0..count).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(PREFETCH_BYTES + line).cast());
+                }
+                // Two chains in any case: with one a single row would wait for its own sums.
+                let mut dots = [Dots::<R>::zero(), Dots::<R>::zero()];
+                for half in 0..2 {
+                    let [a, b, c, d] = group.half(number, half);
+                    dots[0].add(left, 4 * half, a);
+                    dots[0].add(left, 4 * half + 1, b);
+                    dots[1].add(left, 4 * half + 2, c);
+                    dots[1].add(left, 4 * half + 3, d);
+                }
+                let [first, second] = dots;
+                if G::PARTS == 1 {
+                    first.plus(&second).scale(left, 0, group.scales(number), &mut sums);
+                } else {
+                    first.scale(left, 1, group.scales(2 * number), &mut sums);
+                    second.scale(left, 2, group.scales(2 * number + 1), &mut sums);
+                }
+            }
+        }
+        end(product, &sums);
     }
 }
