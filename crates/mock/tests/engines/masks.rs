@@ -106,10 +106,10 @@ fn check(tokens: &[TokenId]) {
 #[tokio::test]
 async fn what_is_sampled_obeys_masks_that_come_late() {
     let (one, free) = (start("", 400, Mishap::None), mock(""));
-    for config in ["", "steps-in-flight=2", "steps-in-flight=3,decode-ms=1", "tokens-per-step=4,steps-in-flight=2"] {
-        // The small pool is not enough for all.
+    for config in ["", "steps-in-flight=2", "steps-in-flight=3", "tokens-per-step=4,steps-in-flight=2"] {
+        // The small pool is not enough for all, which run side by side: a step takes its time.
         for kv_pages in [400, 16] {
-            let mock = start(config, kv_pages, Mishap::None);
+            let mock = start(&format!("decode-ms=1,{config}"), kv_pages, Mishap::None);
             let mut streams = Vec::new();
             for id in 0..6 {
                 streams.push(mock.engine.start_generate(request(id, 60, 40), None).await.unwrap());

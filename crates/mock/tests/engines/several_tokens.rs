@@ -10,8 +10,9 @@ async fn streams_do_not_depend_on_the_tokens_of_a_step() {
     let alone = mock("output-tokens=40");
     for tokens_per_step in [1, 2, 5, 40] {
         for steps_in_flight in [1, 2] {
-            let config =
-                format!("output-tokens=40,tokens-per-step={tokens_per_step},steps-in-flight={steps_in_flight}");
+            let config = format!(
+                "output-tokens=40,decode-ms=1,tokens-per-step={tokens_per_step},steps-in-flight={steps_in_flight}"
+            );
             // The small pool is not enough for all.
             for kv_pages in [400, 20] {
                 let mock = mock_with(&config, kv_pages, 1);
