@@ -242,6 +242,11 @@ impl<const TILES: bool> Lanes for Avx512<TILES> {
     fn call<K: Kernel>(kernel: K) -> K::Output {
         if TILES { avx512!(run_with_tiles(kernel)) } else { avx512!(run(kernel)) }
     }
+
+    #[inline(always)]
+    fn call_without_tiles<K: Kernel>(kernel: K) -> K::Output {
+        avx512!(run(kernel))
+    }
 }
 
 impl<const TILES: bool> Avx512<TILES> {

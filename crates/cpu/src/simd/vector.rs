@@ -211,6 +211,12 @@ pub(crate) trait Lanes: Copy {
 
     /// Runs a kernel as a function of its own, so that big kernels exist once per instruction set.
     fn call<K: Kernel>(kernel: K) -> K::Output;
+
+    /// The same for a kernel that neither uses tiles nor rounds to bf16: it exists once for AVX-512 with tiles and without.
+    #[inline(always)]
+    fn call_without_tiles<K: Kernel>(kernel: K) -> K::Output {
+        Self::call(kernel)
+    }
 }
 
 #[inline(always)]

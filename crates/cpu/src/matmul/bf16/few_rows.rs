@@ -28,9 +28,9 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
             let c = sums[place * LANES..].as_mut_ptr();
             // Sound: `left` has all blocks of the item's rows, and the sums have `rows` × 2 panels, of which `c` is one.
             match rows {
-                1 => L::call(FewRows::<1> { matrix, panel, left, c }),
-                2 => L::call(FewRows::<2> { matrix, panel, left, c }),
-                _ => L::call(FewRows::<FEW_ROWS> { matrix, panel, left, c }),
+                1 => L::call_without_tiles(FewRows::<1> { matrix, panel, left, c }),
+                2 => L::call_without_tiles(FewRows::<2> { matrix, panel, left, c }),
+                _ => L::call_without_tiles(FewRows::<FEW_ROWS> { matrix, panel, left, c }),
             }
         }
         item.finish::<L>(item.rows.clone(), panels, sums, SUMS_STRIDE);
