@@ -61,6 +61,25 @@ pub(crate) fn mock_with(config: &str, kv_pages: usize, tp: u32) -> Mock {
     Setup { config, kv_pages, tp, ..Setup::default() }.start()
 }
 
+/// Eight streams at once, of which some end by a stop token, some by their length: each is as by itself.
+pub(crate) async fn check_side_by_side(mock: &Mock, alone: &Mock) {
+    let requests = || {
+        (0..8).map(|id| {
+            let mut request = request(id, 60 + id as usize, 30 + 3 * id as u32);
+            request.limits.stop_tokens.push(TokenId(5 + id as u32));
+            request.sampling = SamplingParams { temperature: 1.0, seed: id, ..SamplingParams::greedy() };
+            request
+        })
+    };
+    let mut streams = Vec::new();
+    for request in requests() {
+        streams.push(mock.engine.start_generate(request, None).await.unwrap());
+    }
+    for (stream, request) in streams.into_iter().zip(requests()) {
+        assert_eq!(read(stream).await.unwrap(), generate(alone, request).await.unwrap());
+    }
+}
+
 pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> GenerateRequest {
     GenerateRequest {
         id: RequestId(id),

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use baton_backend::{Backend, InputToken, Segment, SegmentOutput, SlotId, StepOutput, StepPlan};
-use baton_core::{SamplingParams, TokenId};
 
-use crate::fleet::{generate, hand_over, mock, mock_with, read, request};
+use crate::fleet::{check_side_by_side, generate, hand_over, mock, mock_with, request};
 use crate::foreign_kv::{backend, step};
 use crate::speed::in_time;
-use baton_protocol::Engine;
 
 /// The token after the one that the step before it samples.
 fn next(position: usize) -> StepPlan {
@@ -64,22 +62,7 @@ async fn streams_do_not_depend_on_the_number_of_steps_in_flight() {
         // The small pool is not enough for all.
         for kv_pages in [400, 20] {
             let mock = mock_with(&config, kv_pages, 1);
-            let requests = || {
-                (0..8).map(|id| {
-                    // Some end by a stop token, some by their length.
-                    let mut request = request(id, 60 + id as usize, 30 + 3 * id as u32);
-                    request.limits.stop_tokens.push(TokenId(5 + id as u32));
-                    request.sampling = SamplingParams { temperature: 1.0, seed: id, ..SamplingParams::greedy() };
-                    request
-                })
-            };
-            let mut streams = Vec::new();
-            for request in requests() {
-                streams.push(mock.engine.start_generate(request, None).await.unwrap());
-            }
-            for (stream, request) in streams.into_iter().zip(requests()) {
-                assert_eq!(read(stream).await.unwrap(), generate(&alone, request).await.unwrap());
-            }
+            check_side_by_side(&mock, &alone).await;
             let counters = mock.handle.report().counters;
             assert_eq!(counters.preemptions > 0, kv_pages == 20, "{counters:?}");
             mock.handle.audit().await.unwrap().unwrap();

@@ -1,9 +1,8 @@
 //! Steps that give a sequence several tokens: no answer changes with that, there are only fewer steps.
 
-use baton_core::{FinishReason, GenerateRequest, SamplingParams, TokenId};
-use baton_protocol::Engine;
+use baton_core::{FinishReason, GenerateRequest};
 
-use crate::fleet::{finish, generate, hand_over, mock, mock_with, read, request};
+use crate::fleet::{check_side_by_side, finish, generate, hand_over, mock, mock_with, request};
 
 #[tokio::test]
 async fn streams_do_not_depend_on_the_tokens_of_a_step() {
@@ -16,22 +15,7 @@ async fn streams_do_not_depend_on_the_tokens_of_a_step() {
             // The small pool is not enough for all.
             for kv_pages in [400, 20] {
                 let mock = mock_with(&config, kv_pages, 1);
-                let requests = || {
-                    (0..8).map(|id| {
-                        // Some end by a stop token, some by their length.
-                        let mut request = request(id, 60 + id as usize, 30 + 3 * id as u32);
-                        request.limits.stop_tokens.push(TokenId(5 + id as u32));
-                        request.sampling = SamplingParams { temperature: 1.0, seed: id, ..SamplingParams::greedy() };
-                        request
-                    })
-                };
-                let mut streams = Vec::new();
-                for request in requests() {
-                    streams.push(mock.engine.start_generate(request, None).await.unwrap());
-                }
-                for (stream, request) in streams.into_iter().zip(requests()) {
-                    assert_eq!(read(stream).await.unwrap(), generate(&alone, request).await.unwrap());
-                }
+                check_side_by_side(&mock, &alone).await;
                 let counters = mock.handle.report().counters;
                 // With more tokens a step all have ended before the pages have.
                 assert!(counters.preemptions > 0 || kv_pages > 20 || tokens_per_step > 2, "{config}: {counters:?}");
