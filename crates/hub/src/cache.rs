@@ -1,8 +1,10 @@
 //! Hugging Face's cache of downloaded files:
 //!
-//!     models--org--repo/blobs/<etag>                     the bytes, once
-//!                       snapshots/<commit>/<file>        links to them
-//!                       refs/main                        the newest commit that was pulled
+//! ```text
+//! models--org--repo/blobs/<etag>                     the bytes, once
+//!                   snapshots/<commit>/<file>        links to them
+//!                   refs/main                        the newest commit that was pulled
+//! ```
 
 use std::fs;
 use std::os::unix::fs::symlink;
