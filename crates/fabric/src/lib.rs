@@ -16,6 +16,7 @@ mod counters;
 mod cursor;
 mod cursors;
 mod error;
+mod expected;
 mod fence;
 mod host;
 mod inbox;
@@ -29,7 +30,6 @@ mod port;
 mod receiver;
 mod region;
 mod sender;
-mod slot;
 mod source;
 mod wire;
 

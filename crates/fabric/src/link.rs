@@ -9,8 +9,8 @@ use baton_core::PromptTimes;
 
 use crate::cursor::{Chunk, Cursor, Next};
 use crate::cursors::Cursors;
+use crate::expected::lock;
 use crate::layers::LayerCounter;
-use crate::slot::lock;
 use crate::wire::ReservationKey;
 
 /// How often the layer counter is read while the next piece is being computed: no thread that computes wakes another.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::slot::lock;
+use crate::expected::lock;
 
 /// Unbounded until a limit is set.
 #[derive(Default)]

@@ -12,11 +12,11 @@ use baton_core::{PAGE_TOKENS, PageId, PromptTimes};
 use crate::auth::random;
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
+use crate::expected::{Arriving, Closed, ExpectedHandOff, ExpectedHandOffs, Stall};
 use crate::inbox::Inbox;
 use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::port::{Admitted, accept_all, admit};
-use crate::slot::{Arriving, Closed, Slot, Slots, Stall};
 use crate::source::Source;
 use crate::wire::{
     Hello, KvTarget, Offer, ReservationKey, ToReceiver, ToSender, Transport, VERSION, host_identity, read_message,
@@ -42,13 +42,13 @@ pub struct Receiver {
 
 struct RevokedInCopy {
     reservation: ReservationKey,
-    slot: Arc<Slot>,
+    slot: Arc<ExpectedHandOff>,
     stall: Stall,
 }
 
 struct Shared {
     memory: Arc<dyn KvMemory>,
-    slots: Slots,
+    slots: ExpectedHandOffs,
     counters: Arc<FabricCounters>,
     on_event: OnEvent,
     options: FabricOptions,
@@ -64,7 +64,7 @@ impl Receiver {
         on_event: impl Fn(ReceiverEvent) + Send + Sync + 'static,
     ) -> Result<Self, FabricError> {
         let address = listener.local_addr().map_err(FabricError::Connect)?;
-        let (slots, on_event) = (Slots::default(), Box::new(on_event));
+        let (slots, on_event) = (ExpectedHandOffs::default(), Box::new(on_event));
         let shared = Arc::new(Shared { memory, slots, counters, on_event, options });
         let serving = shared.clone();
         let serve = move |stream| {

@@ -74,7 +74,7 @@ impl Rig {
     }
 
     /// Sends half of an offered block and no more, as a process that is suspended then.
-    fn stop_in_a_block(&mut self, target: &KvTarget, fence: FenceMark) -> Arc<Slot> {
+    fn stop_in_a_block(&mut self, target: &KvTarget, fence: FenceMark) -> Arc<ExpectedHandOff> {
         let slot = self.receiver.shared.slots.get(target.reservation).unwrap();
         let (half, before) = (self.block().len() / 2, slot.received_bytes());
         self.begin_offer(target, fence, 0, half);

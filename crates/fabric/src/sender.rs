@@ -12,13 +12,13 @@ use crate::connection::{self, Origin};
 use crate::counters::FabricCounters;
 use crate::cursor::{Chunk, Cursor, Outcome};
 use crate::error::FabricError;
+use crate::expected::lock;
 use crate::fence::{Fence, FenceTable};
 use crate::layers::LayerCounter;
 use crate::link::Link;
 use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::pace::Pace;
-use crate::slot::lock;
 use crate::wire::{KvTarget, VERSION};
 
 pub struct Sender {

@@ -17,7 +17,7 @@ const STALL_PATIENCE: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One expected hand-off and the connection that fills it.
-pub(crate) struct Slot {
+pub(crate) struct ExpectedHandOff {
     /// `None` once revoked. Locked while a block is copied.
     pub(crate) inbox: Mutex<Option<Inbox>>,
     /// Not in the inbox: that may be locked for long.
@@ -30,7 +30,7 @@ pub(crate) struct Slot {
     closing: AtomicBool,
 }
 
-impl Slot {
+impl ExpectedHandOff {
     fn new(inbox: Inbox, now: Instant) -> Self {
         Self {
             inbox: Mutex::new(Some(inbox)),
@@ -86,7 +86,7 @@ impl Slot {
 /// Bytes of a block on their way into the pages of a slot.
 pub(crate) struct Arriving<'a> {
     pub(crate) input: &'a mut dyn Read,
-    pub(crate) slot: Option<&'a Slot>,
+    pub(crate) slot: Option<&'a ExpectedHandOff>,
 }
 
 impl Read for Arriving<'_> {
@@ -110,7 +110,7 @@ impl Stall {
         Self { since: now, received_bytes: None }
     }
 
-    pub(crate) fn cut_if_over(&mut self, slot: &Slot) {
+    pub(crate) fn cut_if_over(&mut self, slot: &ExpectedHandOff) {
         let received = slot.received_bytes();
         if self.received_bytes.replace(received) != Some(received) {
             self.since = Instant::now();
@@ -127,21 +127,21 @@ pub(crate) enum Closed {
     /// Its pages are written no more; this many tokens are verified.
     Now(u32),
     /// A block is being copied into its pages.
-    Copying(Arc<Slot>),
+    Copying(Arc<ExpectedHandOff>),
 }
 
 /// All hand-offs a receiver waits for.
 #[derive(Default)]
-pub(crate) struct Slots {
-    open: Mutex<BTreeMap<ReservationKey, Arc<Slot>>>,
+pub(crate) struct ExpectedHandOffs {
+    open: Mutex<BTreeMap<ReservationKey, Arc<ExpectedHandOff>>>,
 }
 
-impl Slots {
+impl ExpectedHandOffs {
     pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox, now: Instant) {
-        lock(&self.open).insert(key, Arc::new(Slot::new(inbox, now)));
+        lock(&self.open).insert(key, Arc::new(ExpectedHandOff::new(inbox, now)));
     }
 
-    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<Slot>> {
+    pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<ExpectedHandOff>> {
         lock(&self.open).get(&key).cloned()
     }
 
