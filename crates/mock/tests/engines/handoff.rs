@@ -44,7 +44,7 @@ async fn shards_may_differ() {
 
 #[tokio::test]
 async fn pages_that_run_out_change_no_token() {
-    let (small, large) = (mock_with("decode-ms=1", 24, 1), mock(""));
+    let (small, large) = (mock_with("prefill-ms=10,decode-ms=1", 24, 1), mock(""));
     let requests = || (0..8).map(|id| request(id, 60, 120));
     let mut streams = Vec::new();
     for request in requests() {

@@ -106,10 +106,11 @@ fn check(tokens: &[TokenId]) {
 #[tokio::test]
 async fn what_is_sampled_obeys_masks_that_come_late() {
     let (one, free) = (start("", 400, Mishap::None), mock(""));
+    let mut preemptions = 0;
     for config in ["", "steps-in-flight=2", "steps-in-flight=3", "tokens-per-step=4,steps-in-flight=2"] {
         // The small pool is not enough for all, which run side by side: a step takes its time.
         for kv_pages in [400, 16] {
-            let mock = start(&format!("decode-ms=1,{config}"), kv_pages, Mishap::None);
+            let mock = start(&format!("prefill-ms=10,decode-ms=1,{config}"), kv_pages, Mishap::None);
             let mut streams = Vec::new();
             for id in 0..6 {
                 streams.push(mock.engine.start_generate(request(id, 60, 40), None).await.unwrap());
@@ -124,10 +125,14 @@ async fn what_is_sampled_obeys_masks_that_come_late() {
                     assert_eq!(tokens, generate(&free, request(id, 60, 40)).await.unwrap(), "{config}");
                 }
             }
-            assert_eq!(mock.handle.report().counters.preemptions > 0, kv_pages == 16, "{config}");
+            let counters = mock.handle.report().counters;
+            assert!(counters.preemptions == 0 || kv_pages == 16, "{config}: {counters:?}");
+            preemptions += counters.preemptions;
             mock.handle.audit().await.unwrap().unwrap();
         }
     }
+    // How many of the runs had streams that waited for pages depends on how soon the streams began.
+    assert!(preemptions > 0);
 }
 
 #[tokio::test]

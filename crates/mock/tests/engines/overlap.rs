@@ -57,17 +57,21 @@ async fn submitting_returns_at_once_and_collecting_waits() {
 #[tokio::test]
 async fn streams_do_not_depend_on_the_number_of_steps_in_flight() {
     let alone = mock("output-tokens=40");
+    let mut preemptions = 0;
     for steps_in_flight in [1, 2, 3] {
-        let config = format!("output-tokens=40,decode-ms=1,steps-in-flight={steps_in_flight}");
+        let config = format!("output-tokens=40,prefill-ms=10,decode-ms=1,steps-in-flight={steps_in_flight}");
         // The small pool is not enough for all.
         for kv_pages in [400, 20] {
             let mock = mock_with(&config, kv_pages, 1);
             check_side_by_side(&mock, &alone).await;
             let counters = mock.handle.report().counters;
-            assert_eq!(counters.preemptions > 0, kv_pages == 20, "{counters:?}");
+            assert!(counters.preemptions == 0 || kv_pages == 20, "{config}: {counters:?}");
+            preemptions += counters.preemptions;
             mock.handle.audit().await.unwrap().unwrap();
         }
     }
+    // How many of the runs had streams that waited for pages depends on how soon the streams began.
+    assert!(preemptions > 0);
 }
 
 #[tokio::test]

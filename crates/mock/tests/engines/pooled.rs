@@ -48,8 +48,13 @@ async fn a_vector_depends_on_the_tokens_and_not_on_chunks_or_cache() {
 #[tokio::test]
 async fn neither_neighbours_nor_preemption_change_it() {
     let alone = mock("");
-    let small =
-        Setup { kv_pages: 24, step_tokens: 40, config: "decode-ms=1,steps-in-flight=2", ..Setup::default() }.start();
+    let small = Setup {
+        kv_pages: 24,
+        step_tokens: 40,
+        config: "prefill-ms=10,decode-ms=1,steps-in-flight=2",
+        ..Setup::default()
+    }
+    .start();
     let mut streams = Vec::new();
     for id in 0..6 {
         streams.push(small.engine.start_generate(request(id, 60, 120), None).await.unwrap());
