@@ -14,7 +14,7 @@ pub(crate) struct Banner {
     pub(crate) address: SocketAddr,
     /// Engines, with the endpoint of each that was given one.
     pub(crate) engines: Vec<(EngineStatus, Option<Endpoint>)>,
-    pub(crate) router: &'static str,
+    pub(crate) router: String,
     pub(crate) chats: bool,
     pub(crate) asks_for_key: bool,
 }
@@ -81,7 +81,7 @@ mod tests {
                 model: "m".into(),
                 address: listens.parse().unwrap(),
                 engines: vec![],
-                router: "r",
+                router: "r".to_owned(),
                 chats: true,
                 asks_for_key: false,
             };

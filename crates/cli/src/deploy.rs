@@ -77,8 +77,8 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
 
     let fleet = Arc::new(plan.fleet());
     let strategy = strategy(mode, config.pd_balance_factor);
-    let (strategy_name, chats) = (strategy.name(), card.template.is_some());
-    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default()));
+    let chats = card.template.is_some();
+    let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), Arc::clone(&strategy), DispatchConfig::default()));
     let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
     let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
     let gateway = GatewayConfig { max_connections, ..config.gateway.clone() };
@@ -94,7 +94,7 @@ pub(crate) async fn deploy(blueprint: Blueprint, screen: Screen) -> Result<(), F
     };
     let model = files.name().to_owned();
     let engines = dispatcher.fleet_status().into_iter().zip(places).collect();
-    announce(&Banner { model, address, engines, router: strategy_name, chats, asks_for_key });
+    announce(&Banner { model, address, engines, router: strategy.name().to_owned(), chats, asks_for_key });
     until_stopped(&config, &shutdown, serving, deployment, &screen).await
 }
 

@@ -13,7 +13,7 @@ use crate::relay::Relay;
 use crate::retry::{Patience, RetryPolicy};
 use crate::roster::Past;
 use crate::runtime::{Runtime, TokioRuntime};
-use crate::strategy::Strategy;
+use crate::strategy::{Strategy, StrategySwitch};
 use crate::token_log::TokenLog;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Default for DispatchConfig {
 
 pub struct Dispatcher {
     fleet: Arc<Fleet>,
-    strategy: Arc<dyn Strategy>,
+    strategy: Arc<StrategySwitch>,
     runtime: Arc<dyn Runtime>,
     config: DispatchConfig,
     next_request: AtomicU64,
@@ -52,6 +52,7 @@ impl Dispatcher {
         runtime: Arc<dyn Runtime>,
     ) -> Self {
         let in_flight = Arc::new(Semaphore::new(config.max_in_flight));
+        let strategy = Arc::new(StrategySwitch::new(strategy));
         Self { fleet, strategy, runtime, config, next_request: AtomicU64::new(1), in_flight }
     }
 
@@ -87,6 +88,15 @@ impl Dispatcher {
             // A relay that has ended wants nothing more of any choice.
             let _ = end_choice.send(choice);
         }))
+    }
+
+    /// Attempts that begin from now on are routed by this strategy; those under way go on as they began.
+    pub fn set_strategy(&self, strategy: Arc<dyn Strategy>) {
+        self.strategy.replace(strategy);
+    }
+
+    pub fn strategy(&self) -> Arc<dyn Strategy> {
+        self.strategy.current()
     }
 
     /// A request that arrived now would be served.

@@ -10,7 +10,7 @@ use crate::leg::Leg;
 use crate::retry::Patience;
 use crate::roster::{Past, Roster};
 use crate::runtime::Runtime;
-use crate::strategy::Strategy;
+use crate::strategy::StrategySwitch;
 use crate::token_log::{TokenLog, Verdict};
 use crate::watchdog::Watchdog;
 
@@ -20,7 +20,7 @@ pub(crate) struct Relay {
     pub(crate) log: TokenLog,
     pub(crate) patience: Patience,
     pub(crate) fleet: Arc<Fleet>,
-    pub(crate) strategy: Arc<dyn Strategy>,
+    pub(crate) strategy: Arc<StrategySwitch>,
     pub(crate) runtime: Arc<dyn Runtime>,
     /// Never holds more than the request may generate: `choices × max_tokens` events.
     pub(crate) client: mpsc::UnboundedSender<EngineEvent>,
@@ -67,7 +67,7 @@ impl Relay {
     }
 
     async fn attempt(&mut self) -> Result<(), Ended> {
-        let roster = self.engines().await.map_err(|error| Ended { error, engine_lost: false })?;
+        let roster = Arc::new(self.engines().await.map_err(|error| Ended { error, engine_lost: false })?);
         let served = self.served_by(&roster).await;
         served.map_err(|error| {
             self.past.failed = roster.failed.take();
@@ -78,16 +78,16 @@ impl Relay {
         })
     }
 
-    async fn served_by(&mut self, roster: &Roster) -> Result<(), ServeError> {
+    async fn served_by(&mut self, roster: &Arc<Roster>) -> Result<(), ServeError> {
         while let Ok(choice) = self.unwanted.try_recv() {
             self.log.end(choice);
         }
         let request = self.log.continued(&self.request, self.prompt_sent);
-        let (strategy, runtime) = (Arc::clone(&self.strategy), Arc::clone(&self.runtime));
+        let (strategy, runtime) = (self.strategy.current(), Arc::clone(&self.runtime));
         let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
         let mut leg = tokio::select! {
             biased;
-            leg = strategy.route(roster, request) => leg?,
+            leg = strategy.route(Arc::clone(roster), request) => leg?,
             () = watchdog.expired() => return Err(self.silent("an engine")),
         };
         self.check_numerics(&leg);

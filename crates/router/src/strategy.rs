@@ -1,5 +1,7 @@
 //! What a way of serving is: a function from a request and the engines that are ready to one attempt under way.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
 
@@ -9,8 +11,26 @@ use crate::roster::Roster;
 /// Sees engines only through the roster. Failures of an attempt are errors, at once or on its leg: the caller takes
 /// care of the next attempt.
 pub trait Strategy: Send + Sync {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
-    /// Starts one attempt at `request` on engines of the roster, which is never empty.
-    fn route<'a>(&'a self, roster: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>>;
+    /// Starts one attempt at `request` on engines of the roster, which is never empty. The strategy may be replaced while the attempt
+    /// is under way.
+    fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>>;
+}
+
+/// The strategy in use. An attempt takes the one that is there when it begins.
+pub(crate) struct StrategySwitch(RwLock<Arc<dyn Strategy>>);
+
+impl StrategySwitch {
+    pub(crate) fn new(strategy: Arc<dyn Strategy>) -> Self {
+        Self(RwLock::new(strategy))
+    }
+
+    pub(crate) fn current(&self) -> Arc<dyn Strategy> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn replace(&self, strategy: Arc<dyn Strategy>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = strategy;
+    }
 }

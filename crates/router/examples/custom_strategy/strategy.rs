@@ -1,5 +1,7 @@
 //! A strategy of one's own: long prompts are computed by one engine and handed to another, short ones are not worth it.
 
+use std::sync::Arc;
+
 use baton_core::{GenerateRequest, ServeError};
 use baton_router::{Leg, Roster, Strategy};
 use futures_util::future::BoxFuture;
@@ -9,15 +11,16 @@ pub(crate) struct LongPromptsApart {
 }
 
 impl Strategy for LongPromptsApart {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "long-prompts-apart"
     }
 
-    fn route<'a>(&'a self, engines: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
+    fn route(&self, engines: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
+        let long_tokens = self.long_tokens;
         Box::pin(async move {
             let decode = engines.serving().least_loaded()?;
             let prefill = engines.prefill().pairing_with(&decode);
-            if request.prompt.len() < self.long_tokens || prefill.is_empty() {
+            if request.prompt.len() < long_tokens || prefill.is_empty() {
                 return decode.start_generate(request, None).await;
             }
             // A prompt that finds no room there can still be computed there.

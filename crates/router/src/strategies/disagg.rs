@@ -7,6 +7,8 @@
 //!                        │ hands to D     │
 //! ```
 
+use std::sync::Arc;
+
 use baton_core::{Fault, GenerateRequest, Retry, ServeError};
 use futures_util::future::BoxFuture;
 
@@ -38,11 +40,11 @@ impl Disagg {
 }
 
 impl Strategy for Disagg {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "disagg"
     }
 
-    fn route<'a>(&'a self, roster: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
+    fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
         let end = self.split_point(request.prompt.len());
         Box::pin(async move {
             let Ok(decode) = roster.decode().least_loaded() else {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
 
@@ -10,11 +12,11 @@ use crate::strategy::Strategy;
 pub struct LeastLoaded;
 
 impl Strategy for LeastLoaded {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "least-loaded"
     }
 
-    fn route<'a>(&'a self, roster: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
+    fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
         Box::pin(async move { roster.serving().least_loaded()?.start_generate(request, None).await })
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
@@ -16,12 +16,13 @@ pub struct RoundRobin {
 }
 
 impl Strategy for RoundRobin {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "round-robin"
     }
 
-    fn route<'a>(&'a self, roster: &'a Roster, request: GenerateRequest) -> BoxFuture<'a, Result<Leg, ServeError>> {
-        Box::pin(async move { self.next(roster)?.start_generate(request, None).await })
+    fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
+        let engine = self.next(&roster);
+        Box::pin(async move { engine?.start_generate(request, None).await })
     }
 }
 
