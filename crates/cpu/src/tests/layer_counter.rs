@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use baton_core::PageId;
 use baton_fabric::HostMemory;
@@ -18,8 +19,8 @@ const LEN: usize = 90;
 const SPLIT: usize = 75;
 /// Of all models here.
 const LAYERS: u32 = 2;
-/// Steps after which a copy must have been made while one ran, however busy the machine is.
-const TRIES: usize = 500;
+/// After this long a copy must have been made while a step ran, however busy the machine is. A step takes 3 ms.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Of each shard.
 fn blocks(pool: &HostMemory, layer: u32, page: PageId) -> Vec<Vec<u8>> {
@@ -70,7 +71,8 @@ fn compute(backend: &mut CpuBackend, sequence: &Sequence, tokens: Range<usize>) 
 /// copied before the last one was done.
 fn computed_and_copied(backend: &mut CpuBackend, sequence: &Sequence, end: usize) -> Vec<Copy> {
     let (pool, layers_done) = (Arc::clone(backend.decoder.kv_memory()), backend.layers_done());
-    for _ in 0..TRIES {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
         let unwritten = vec![vec![0xff; pool.shards()[0].layout.block_bytes()]; pool.shards().len()];
         for (layer, &page) in (0..LAYERS).flat_map(|layer| sequence.pages.iter().map(move |page| (layer, page))) {
             write(&pool, layer, page, &unwritten);
@@ -100,7 +102,7 @@ fn computed_and_copied(backend: &mut CpuBackend, sequence: &Sequence, end: usize
             return copies;
         }
     }
-    panic!("in {TRIES} steps no copy was made while one ran");
+    panic!("in {PATIENCE:?} no copy was made while a step ran");
 }
 
 #[test]
