@@ -154,12 +154,14 @@ impl Matrix<bf16> {
         Some(PREFETCH_BYTES + if is_near_end { (side_by_side - 1) * self.blocks() * bytes } else { 0 })
     }
 
-    /// The most rows that are multiplied with weights as these are read; with more, expanding them first takes less time.
+    /// The most rows that are multiplied with weights as these are read; with more, expanding them first takes less time. Without
+    /// tiles quantized weights are never read so: integers are faster, and kernels for all formats take long to compile.
     #[inline(always)]
     pub(crate) fn most_rows_as_read<L: Lanes>(&self) -> usize {
         match &self.stored {
             Stored::Plain(_) if L::TILES => 0,
-            Stored::Quantized(_) if L::TILES => 2,
+            _ if L::TILES => 2,
+            Stored::Quantized(_) => 0,
             _ => FEW_ROWS,
         }
     }
@@ -174,9 +176,24 @@ impl Matrix<bf16> {
         kernel: impl PanelKernel,
     ) {
         match &self.stored {
+            Stored::Quantized(quantized) => quantized.reader(panel, block, ahead).run::<L>(kernel),
+            _ => self.run_float_panel::<L>(panel, block, ahead, kernel),
+        }
+    }
+
+    /// The same for weights that are not quantized.
+    #[inline(always)]
+    pub(crate) fn run_float_panel<L: Lanes>(
+        &self,
+        panel: usize,
+        block: usize,
+        ahead: Option<usize>,
+        kernel: impl PanelKernel,
+    ) {
+        match &self.stored {
             Stored::Plain(_) => kernel.run::<L, _>(Plain::weights(self.panel(panel).wrapping_add(block * TILE))),
             Stored::Bf12(bf12) => kernel.run::<L, _>(bf12.reader(panel, block, ahead)),
-            Stored::Quantized(quantized) => quantized.reader(panel, block, ahead).run::<L>(kernel),
+            Stored::Quantized(_) => unreachable!("weights are quantized"),
         }
     }
 }

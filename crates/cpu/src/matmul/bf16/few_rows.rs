@@ -28,31 +28,40 @@ pub(super) fn few_rows<L: Lanes>(item: &GemmItem<'_, bf16>, left: *const bf16, p
             let c = sums[place * LANES..].as_mut_ptr();
             // Sound: `left` has all blocks of the item's rows, and the sums have `rows` × 2 panels, of which `c` is one.
             match rows {
-                1 => L::call_without_tiles(FewRows::<1> { matrix, panel, left, c }),
-                2 => L::call_without_tiles(FewRows::<2> { matrix, panel, left, c }),
-                _ => L::call_without_tiles(FewRows::<FEW_ROWS> { matrix, panel, left, c }),
+                1 if L::TILES => L::call_without_tiles(FewRows::<1, true> { matrix, panel, left, c }),
+                2 if L::TILES => L::call_without_tiles(FewRows::<2, true> { matrix, panel, left, c }),
+                _ if L::TILES => unreachable!("{rows} rows are multiplied as tiles"),
+                1 => L::call_without_tiles(FewRows::<1, false> { matrix, panel, left, c }),
+                2 => L::call_without_tiles(FewRows::<2, false> { matrix, panel, left, c }),
+                _ => L::call_without_tiles(FewRows::<FEW_ROWS, false> { matrix, panel, left, c }),
             }
         }
         item.finish::<L>(item.rows.clone(), panels, sums, SUMS_STRIDE);
     }
 }
 
-/// `R` rows and one panel. `left` has all blocks of the rows, and `c` is the panel's place in sums of `R` rows.
-struct FewRows<'a, const R: usize> {
+/// `R` rows and one panel, of any format or of those that are not quantized. `left` has all blocks of the rows, and `c` is the
+/// panel's place in sums of `R` rows.
+struct FewRows<'a, const R: usize, const ANY_FORMAT: bool> {
     matrix: &'a Matrix<bf16>,
     panel: usize,
     left: *const bf16,
     c: *mut f32,
 }
 
-impl<const R: usize> Kernel for FewRows<'_, R> {
+impl<const R: usize, const ANY_FORMAT: bool> Kernel for FewRows<'_, R, ANY_FORMAT> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let pairs = self.matrix.blocks() * BLOCK_PAIRS;
         let sums = Chains::<R> { left: self.left, pairs, c: self.c, c_stride: SUMS_STRIDE, resume: false };
-        self.matrix.run_panel::<L>(self.panel, 0, self.matrix.prefetch_distance(self.panel, 0, 1), sums);
+        let ahead = self.matrix.prefetch_distance(self.panel, 0, 1);
+        if ANY_FORMAT {
+            self.matrix.run_panel::<L>(self.panel, 0, ahead, sums);
+        } else {
+            self.matrix.run_float_panel::<L>(self.panel, 0, ahead, sums);
+        }
     }
 }
 
