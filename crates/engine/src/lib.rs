@@ -4,6 +4,7 @@
 //! [`Scheduler`] decides what a step computes and is pure; [`Stepper`] puts it between sessions and backend, still without a
 //! clock; the step loop drives that with real time. KV of other engines arrives, and KV for them leaves, through [`HandOff`].
 
+mod cache_feed;
 mod config;
 mod error;
 mod fabric;

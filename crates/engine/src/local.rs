@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use baton_core::{EngineInfo, EngineReport, Fault, GenerateRequest, Retry, ServeError, TokenRange};
 use baton_protocol::{
-    Caller, Command, CommandSink, Destination, Engine, HostedEngine, OpenRequests, Reservation, Sent, SessionId,
-    StepReply, TokenStream,
+    CacheFollower, Caller, Command, CommandSink, Destination, Engine, HostedEngine, OpenRequests, Reservation, Sent,
+    SessionId, StepReply, TokenStream,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -43,6 +43,10 @@ impl Engine for LocalEngine {
 
     fn report(&self) -> EngineReport {
         EngineReport { own: self.caller.report().own, ..self.handle.report() }
+    }
+
+    fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.caller.follow_cache(follower);
     }
 
     fn is_alive(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_backend::{Backend, StepOutput, Ticket};
 use baton_core::{
-    EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, RequestId, ReservationId, Retry, ServeError,
+    CacheEvent, EngineEvent, EngineReport, FailedEvent, Fault, PromptTimes, RequestId, ReservationId, Retry, ServeError,
 };
 use baton_kv::Discrepancy;
 use baton_protocol::{Command, SessionId};
@@ -67,6 +67,7 @@ impl Stepper {
             return;
         }
         match command.opens() {
+            None if matches!(command, Command::FollowCache) => self.outboxes.follow_cache(session),
             Some((request, attempt)) if self.mode != Mode::Serving => {
                 let event = EngineEvent::Failed(FailedEvent { request, attempt, error: refuse_while_draining() });
                 self.events.push(SessionEvent { session, event });
@@ -149,6 +150,7 @@ impl Stepper {
 
     /// Sends events, and with them the engine's report. Returns how long to wait at most before the next round.
     pub fn emit(&mut self, now: Duration, report: EngineReport) -> Duration {
+        self.pass_on_cache_changes();
         let status =
             Status { report, session_loads: self.scheduler.session_loads(), now, idle: self.scheduler.is_idle() };
         let emitted = self.outboxes.emit(&mut self.events, &status);
@@ -161,6 +163,25 @@ impl Stepper {
             Emitted { unreported: true, .. } => REPORT_INTERVAL,
             Emitted { .. } => Duration::MAX,
         }
+    }
+
+    fn pass_on_cache_changes(&mut self) {
+        if let Some(changes) = self.scheduler.take_cache_changes() {
+            if self.outboxes.follows_cache() {
+                self.outboxes.cache_changed(&changes);
+            } else {
+                self.scheduler.stop_recording_cache();
+            }
+        }
+        if self.outboxes.needs_cache_snapshot() {
+            let snapshot = self.scheduler.cache_snapshot();
+            self.outboxes.cache_snapshot(&snapshot);
+        }
+    }
+
+    /// Everything in the prefix cache, for tests; while it is followed, this changes nothing.
+    pub fn cache_snapshot(&mut self) -> Vec<CacheEvent> {
+        self.scheduler.cache_snapshot()
     }
 
     /// Ends every request with this error; it is sent with the next [`emit`](Self::emit).

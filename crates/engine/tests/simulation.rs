@@ -4,11 +4,11 @@
 
 mod fake;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use baton_backend::StepPlan;
-use baton_core::{Attempt, Fault, GenerateRequest, Guarantee, RequestId, TokenId};
+use baton_core::{Attempt, BlockHash, CacheEvent, Fault, GenerateRequest, Guarantee, RequestId, TokenId};
 use baton_engine::{EngineConfig, NoHandOff, Scheduler, SessionEvent};
 use baton_protocol::SessionId;
 use fake::stream::{Stream, Taken};
@@ -28,6 +28,7 @@ fn streams_are_exact_and_pages_are_never_lost() {
     assert!(totals.preemptions > 300 && totals.evicted_pages > 1000 && totals.cached_tokens > 10_000, "{totals:?}");
     assert!(totals.aborted > 100 && totals.failed > 50 && totals.busy > 20 && totals.finished > 5_000, "{totals:?}");
     assert!(totals.void_samples > 1000, "{totals:?}");
+    assert!(totals.cache_events > 10_000, "{totals:?}");
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +42,7 @@ struct Totals {
     busy: u64,
     /// Sampled by a step that was planned before its sequence had ended.
     void_samples: u64,
+    cache_events: u64,
 }
 
 struct World {
@@ -52,6 +54,8 @@ struct World {
     context_tokens: usize,
     open: BTreeMap<(SessionId, RequestId), Stream>,
     next_request: u64,
+    /// What the prefix cache holds by its events, where they are recorded.
+    followed: Option<BTreeSet<BlockHash>>,
 }
 
 fn simulate(seed: u64, totals: &mut Totals) {
@@ -74,7 +78,8 @@ fn simulate(seed: u64, totals: &mut Totals) {
     let context_tokens = scheduler.context_tokens();
     let model = FakeModel::new(spec);
     let (in_flight, open) = (VecDeque::new(), BTreeMap::new());
-    let mut world = World { random, scheduler, model, in_flight, context_tokens, open, next_request: 0 };
+    let mut world =
+        World { random, scheduler, model, in_flight, context_tokens, open, next_request: 0, followed: None };
 
     let mut step = 0;
     while step < ARRIVAL_STEPS || world.scheduler.has_requests() {
@@ -216,6 +221,23 @@ impl World {
             self.check(event, step, totals);
         }
         self.scheduler.audit().unwrap();
+        self.follow_cache(totals);
+    }
+
+    /// From some step on: after every change the events add up to what is cached.
+    fn follow_cache(&mut self, totals: &mut Totals) {
+        if self.followed.is_none() && self.random.chance(1) {
+            self.followed = Some(held(&self.scheduler.cache_snapshot()));
+        }
+        let Some(followed) = &mut self.followed else { return };
+        let Some(changes) = self.scheduler.take_cache_changes() else { return };
+        assert_eq!(changes.first, 0, "changes were lost");
+        if changes.events.is_empty() {
+            return;
+        }
+        totals.cache_events += changes.events.len() as u64;
+        apply(&changes.events, followed);
+        assert_eq!(*followed, held(&self.scheduler.cache_snapshot()));
     }
 
     fn check(&mut self, SessionEvent { session, event }: SessionEvent, step: u64, totals: &mut Totals) {
@@ -231,6 +253,25 @@ impl World {
                 assert!(step - stream.opened_at_step < 20 * ARRIVAL_STEPS, "starved");
                 self.open.remove(&key);
             }
+        }
+    }
+}
+
+fn held(snapshot: &[CacheEvent]) -> BTreeSet<BlockHash> {
+    let mut held = BTreeSet::new();
+    apply(snapshot, &mut held);
+    held
+}
+
+fn apply(events: &[CacheEvent], held: &mut BTreeSet<BlockHash>) {
+    for event in events {
+        match event {
+            CacheEvent::Stored { parent, blocks } => {
+                assert!(parent.is_none_or(|parent| held.contains(&parent)), "stored behind nothing");
+                assert!(blocks.iter().all(|block| held.insert(*block)), "stored twice");
+            }
+            CacheEvent::Removed { blocks } => assert!(blocks.iter().all(|block| held.remove(block)), "was not held"),
+            CacheEvent::Reset => held.clear(),
         }
     }
 }

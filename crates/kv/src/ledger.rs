@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use baton_core::{AdapterId, Guarantee, PageId, ReservationId, TokenId};
+use baton_core::{AdapterId, CacheEvent, CacheUpdate, Guarantee, PageId, ReservationId, TokenId};
 use thiserror::Error;
 
 use crate::audit::{self, Discrepancy};
@@ -195,6 +195,23 @@ impl PageLedger {
         let Some(cache) = &mut self.cache else { return 0 };
         let doubted = cache.path(tokens, adapter).nth(from);
         doubted.map_or(0, |page| cache.forget(page, &mut self.pool))
+    }
+
+    /// Everything that can be matched. What changes from now on is recorded.
+    pub fn cache_snapshot(&mut self) -> Vec<CacheEvent> {
+        self.cache.as_mut().map_or_else(|| vec![CacheEvent::Reset], PrefixCache::snapshot)
+    }
+
+    /// What has changed since this was called last; `None` while nothing is recorded. There is a bound: the number of the
+    /// first event is how many before it were lost.
+    pub fn take_cache_changes(&mut self) -> Option<CacheUpdate> {
+        self.cache.as_mut()?.take_changes()
+    }
+
+    pub fn stop_recording_cache(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.stop_recording();
+        }
     }
 
     /// This step has ended, and all before it: takes back what dropped tables hold and no later step touches.

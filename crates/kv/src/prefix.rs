@@ -2,10 +2,14 @@
 //! sequence, its nodes name the pages that hold the KV of it.
 //!
 //! Only leaves that no sequence uses can be evicted, least recently used first; evicting one may make its parent a leaf.
+//!
+//! What is stored and removed can be recorded, by hashes. Without that it costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
+use baton_core::{
+    AdapterId, BlockHash, CacheEvent, CacheLog, CacheUpdate, Guarantee, PAGE_TOKENS, PageId, TokenId, cache_snapshot,
+};
 
 use crate::audit::Discrepancy;
 use crate::pool::PagePool;
@@ -25,11 +29,15 @@ pub(crate) struct PrefixCache {
     idle: usize,
     /// Counts uses; stands for time.
     clock: u64,
+    /// Changes that were not taken yet, while they are recorded.
+    log: Option<CacheLog>,
 }
 
 #[derive(Clone)]
 struct Node {
     key: PageKey,
+    /// Kept while changes are recorded.
+    hash: BlockHash,
     parent: Parent,
     children: Vec<PageId>,
     last_use: u64,
@@ -57,6 +65,7 @@ impl PrefixCache {
     pub(crate) fn new(pages_total: usize, guarantee: Guarantee) -> Self {
         let absent = Node {
             key: [TokenId(0); PAGE_TOKENS],
+            hash: BlockHash::default(),
             parent: Parent::Root(None),
             children: Vec::new(),
             last_use: 0,
@@ -70,6 +79,7 @@ impl PrefixCache {
             cached: 0,
             idle: 0,
             clock: 0,
+            log: None,
         }
     }
 
@@ -85,7 +95,7 @@ impl PrefixCache {
 
     /// The pages of the longest cached prefix of `tokens`.
     pub(crate) fn path(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> impl Iterator<Item = PageId> {
-        tokens.chunks_exact(PAGE_TOKENS).scan(Parent::Root(adapter), |parent, key| {
+        tokens.as_chunks().0.iter().scan(Parent::Root(adapter), |parent, key| {
             let at = self.position(*parent, key).ok()?;
             let page = self.children(*parent)[at];
             *parent = Parent::Page(page);
@@ -117,11 +127,12 @@ impl PrefixCache {
         self.clock += 1;
         let mut parent = Parent::Root(table.origin.adapter);
         let tokens = self.sharable(tokens, table.origin);
-        for (key, &page) in tokens.chunks_exact(PAGE_TOKENS).zip(&table.pages) {
+        for (key, &page) in tokens.as_chunks().0.iter().zip(&table.pages) {
             let node = match self.position(parent, key) {
                 Ok(at) => self.children(parent)[at],
                 Err(at) => {
                     self.attach(parent, at, key, page);
+                    self.record_stored(page, table.origin.adapter);
                     pool.hold(page);
                     page
                 }
@@ -129,6 +140,27 @@ impl PrefixCache {
             self.touch(node);
             parent = Parent::Page(node);
         }
+    }
+
+    /// All that is cached. Changes are recorded from now on.
+    pub(crate) fn snapshot(&mut self) -> Vec<CacheEvent> {
+        let pages = self.top_down();
+        if self.log.is_none() {
+            for &(adapter, page) in &pages {
+                self.nodes[page.index()].hash = self.hash(page, adapter);
+            }
+            self.log = Some(CacheLog::default());
+        }
+        cache_snapshot(pages.into_iter().map(|(_, page)| (self.parent_hash(page), self.nodes[page.index()].hash)))
+    }
+
+    pub(crate) fn stop_recording(&mut self) {
+        self.log = None;
+    }
+
+    /// What was stored and removed since the last call, if it is recorded. The first one's number counts what was lost.
+    pub(crate) fn take_changes(&mut self) -> Option<CacheUpdate> {
+        self.log.as_mut().map(|log| std::mem::take(log).take())
     }
 
     /// Gives up to `count` pages back to the pool; returns how many it could.
@@ -186,14 +218,14 @@ impl PrefixCache {
         }
     }
 
-    fn attach(&mut self, parent: Parent, at: usize, key: &[TokenId], page: PageId) {
+    fn attach(&mut self, parent: Parent, at: usize, key: &PageKey, page: PageId) {
         debug_assert!(!self.contains(page), "page {page} is cached under another prefix");
         self.children_mut(parent).insert(at, page);
         if let Parent::Page(parent) = parent {
             self.evictable.remove(&(self.nodes[parent.index()].last_use, parent));
         }
         let node = &mut self.nodes[page.index()];
-        node.key.copy_from_slice(key);
+        node.key = *key;
         node.parent = parent;
         node.state = NodeState::Used;
         self.cached += 1;
@@ -204,6 +236,9 @@ impl PrefixCache {
         self.idle -= usize::from(node.state == NodeState::Idle);
         node.state = NodeState::Absent;
         let (parent, key) = (node.parent, node.key);
+        if let Some(log) = &mut self.log {
+            log.removed(node.hash);
+        }
         if let Ok(at) = self.position(parent, &key) {
             self.children_mut(parent).remove(at);
         }
@@ -222,6 +257,43 @@ impl PrefixCache {
         }
     }
 
+    fn record_stored(&mut self, page: PageId, adapter: Option<AdapterId>) {
+        if self.log.is_none() {
+            return;
+        }
+        let (parent, hash) = (self.parent_hash(page), self.hash(page, adapter));
+        self.nodes[page.index()].hash = hash;
+        if let Some(log) = &mut self.log {
+            log.stored(parent, hash);
+        }
+    }
+
+    /// The parent's must be known.
+    fn hash(&self, page: PageId, adapter: Option<AdapterId>) -> BlockHash {
+        BlockHash::of(self.parent_hash(page), adapter, &self.nodes[page.index()].key)
+    }
+
+    fn parent_hash(&self, page: PageId) -> Option<BlockHash> {
+        match self.nodes[page.index()].parent {
+            Parent::Page(parent) => Some(self.nodes[parent.index()].hash),
+            Parent::Root(_) => None,
+        }
+    }
+
+    /// All cached pages with their adapters, parents before children.
+    fn top_down(&self) -> Vec<(Option<AdapterId>, PageId)> {
+        let mut ordered = Vec::with_capacity(self.cached);
+        let mut ahead: Vec<PageId> = Vec::new();
+        for (&adapter, first) in &self.roots {
+            ahead.extend(first.iter().rev().copied());
+            while let Some(page) = ahead.pop() {
+                ordered.push((adapter, page));
+                ahead.extend(self.nodes[page.index()].children.iter().rev().copied());
+            }
+        }
+        ordered
+    }
+
     fn children(&self, parent: Parent) -> &[PageId] {
         match parent {
             Parent::Page(page) => &self.nodes[page.index()].children,
@@ -237,8 +309,8 @@ impl PrefixCache {
     }
 
     /// Where the child with this key is, or would be.
-    fn position(&self, parent: Parent, key: &[TokenId]) -> Result<usize, usize> {
-        self.children(parent).binary_search_by(|child| self.nodes[child.index()].key.as_slice().cmp(key))
+    fn position(&self, parent: Parent, key: &PageKey) -> Result<usize, usize> {
+        self.children(parent).binary_search_by(|child| self.nodes[child.index()].key.cmp(key))
     }
 
     /// Checks links, states and totals of the tree against each other and the pool.

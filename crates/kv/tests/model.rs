@@ -1,7 +1,9 @@
 //! Random commands against the ledger and against a reference that keeps plain lists and scans them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use baton_core::{AdapterId, Guarantee, PAGE_TOKENS, PageId, TokenId};
+use std::collections::BTreeSet;
+
+use baton_core::{AdapterId, BlockHash, CacheEvent, Guarantee, PAGE_TOKENS, PageId, TokenId};
 use baton_kv::{Origin, PageLedger, PageTable};
 
 const SEEDS: u64 = 40;
@@ -43,8 +45,17 @@ fn run(seed: u64) -> u64 {
     let mut ledger = PageLedger::new(pages_total, Some(Guarantee::ByToken));
     let mut reference = Reference::default();
     let mut running: Vec<Running> = Vec::new();
+    let mut events = Follower::default();
 
     for command in 0..COMMANDS {
+        if random.below(40) == 0 {
+            ledger.stop_recording_cache();
+            events = Follower::default();
+        } else if random.below(20) == 0 {
+            events = Follower { recorded: true, ..events };
+            events.apply(ledger.cache_snapshot());
+            ledger.take_cache_changes();
+        }
         let at = random.below(running.len().max(1) as u64) as usize;
         match random.below(11) {
             0..4 => {
@@ -96,6 +107,12 @@ fn run(seed: u64) -> u64 {
             let path = ledger.cached_prefix(&entry.tokens, entry.adapter);
             assert_eq!(path.last(), Some(&entry.page), "seed {seed}, command {command}");
         }
+        let changes = ledger.take_cache_changes();
+        assert_eq!(changes.is_some(), events.recorded);
+        if let Some(update) = changes {
+            events.apply(update.events);
+            assert_eq!(events.held, reference.hashes(), "seed {seed}, command {command}");
+        }
         let used = used_pages(&running);
         let idle = reference.entries.iter().filter(|entry| !used.contains(&entry.page)).count();
         assert_eq!(ledger.pages_cached(), idle, "seed {seed}, command {command}");
@@ -105,11 +122,39 @@ fn run(seed: u64) -> u64 {
     ledger.evicted_total()
 }
 
+/// What is held according to the events.
+#[derive(Default)]
+struct Follower {
+    recorded: bool,
+    held: BTreeSet<BlockHash>,
+}
+
+impl Follower {
+    fn apply(&mut self, events: Vec<CacheEvent>) {
+        for event in events {
+            match event {
+                CacheEvent::Stored { parent, blocks } => {
+                    assert!(parent.is_none_or(|parent| self.held.contains(&parent)), "{parent:?} is not held");
+                    assert!(blocks.into_iter().all(|block| self.held.insert(block)), "stored twice");
+                }
+                CacheEvent::Removed { blocks } => {
+                    assert!(blocks.iter().all(|block| self.held.remove(block)), "removed, but not held");
+                }
+                CacheEvent::Reset => self.held.clear(),
+            }
+        }
+    }
+}
+
 fn used_pages(running: &[Running]) -> Vec<PageId> {
     running.iter().flat_map(|sequence| sequence.table.pages()).copied().collect()
 }
 
 impl Reference {
+    fn hashes(&self) -> BTreeSet<BlockHash> {
+        self.entries.iter().filter_map(|entry| BlockHash::chain(&entry.tokens, entry.adapter).last()).collect()
+    }
+
     fn position(&self, tokens: &[TokenId], adapter: Option<AdapterId>) -> Option<usize> {
         self.entries.iter().position(|entry| entry.tokens == tokens && entry.adapter == adapter)
     }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::error::SessionError;
 use crate::open_requests::Events;
-use crate::{Command, Destination, OpenRequests, PrepRecv, RemoteSend, Reservation, Sent, TokenStream};
+use crate::{CacheFollower, Command, Destination, OpenRequests, PrepRecv, RemoteSend, Reservation, Sent, TokenStream};
 
 /// Where commands go. Clones are the same session.
 pub trait CommandSink: Clone + Send + Sync + 'static {
@@ -105,6 +105,12 @@ impl<S: CommandSink> Caller<S> {
             stream.expect_no_more();
         }
         Ok(stream)
+    }
+
+    pub fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.open.follow_cache(follower);
+        // Refused only when the engine has ended.
+        let _ = self.sink.send(Command::FollowCache);
     }
 
     fn call(&self, request: RequestId, attempt: Attempt, command: Command) -> Result<Call<S>, ServeError> {

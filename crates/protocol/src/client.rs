@@ -21,7 +21,8 @@ use crate::open_requests::OpenRequests;
 use crate::outbox::write_queue;
 use crate::secret::Secret;
 use crate::{
-    Caller, Command, CommandSink, Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent, StepReply, TokenStream,
+    CacheFollower, Caller, Command, CommandSink, Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent,
+    StepReply, TokenStream,
 };
 
 /// Dropping it closes the connection, and with it every request that is still open.
@@ -62,6 +63,10 @@ impl Engine for SessionClient {
 
     fn heartbeats(&self) -> Option<Heartbeats> {
         Some(self.open.heartbeats())
+    }
+
+    fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.caller.follow_cache(follower);
     }
 
     fn is_alive(&self) -> bool {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use baton_core::{
-    AdapterId, Attempt, Choice, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId, TokenId,
-    TokenRange,
+    AdapterId, Attempt, CacheUpdate, Choice, EngineEvent, EngineReport, GenerateRequest, RequestId, ReservationId,
+    TokenId, TokenRange,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,8 @@ pub enum Command {
         request: RequestId,
         choice: Choice,
     },
+    /// From now on replies carry what the prefix cache holds, beginning with all of it.
+    FollowCache,
 }
 
 /// Make room for the KV of `prompt[..end]`. Answered by `Reserved`.
@@ -65,14 +67,17 @@ impl Command {
             Self::PrepRecv(call) => Some((call.request, call.attempt)),
             Self::RemoteSend(call) => Some((call.request, call.attempt)),
             Self::Generate { request, .. } => Some((request.id, request.attempt)),
-            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } => None,
+            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } | Self::FollowCache => None,
         }
     }
 }
 
-/// Everything one engine step sends to one session.
+/// Everything one engine step sends to one session; what the prefix cache holds may take several replies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReply {
     pub report: EngineReport,
     pub events: Vec<EngineEvent>,
+    /// For a session that follows the cache, also when nothing has changed: so an update that was lost is noticed by the
+    /// next reply. Numbers are the session's own, from 0 on.
+    pub cache: Option<CacheUpdate>,
 }

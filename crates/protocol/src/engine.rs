@@ -1,10 +1,12 @@
 //! The one seam between routers and engines. A session client, an in-process engine and a simulated engine all stand
 //! behind [`Engine`]; a router cannot tell them apart.
 
+use std::sync::Arc;
+
 use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
 use futures_util::future::BoxFuture;
 
-use crate::{Destination, Heartbeats, Reservation, Sent, TokenStream};
+use crate::{CacheFollower, Destination, Heartbeats, Reservation, Sent, TokenStream};
 
 /// Three calls, from which a router composes any way of serving a request:
 ///
@@ -27,6 +29,11 @@ pub trait Engine: Send + Sync {
     fn heartbeats(&self) -> Option<Heartbeats> {
         None
     }
+
+    /// From now on `follower` gets what the engine's prefix cache holds: all of it, beginning with a reset, then every
+    /// change. Called again, for instance after a gap in the numbers, it begins anew. An engine that reports nothing of its
+    /// cache ignores it.
+    fn follow_cache(&self, _follower: Arc<dyn CacheFollower>) {}
 
     /// `false` once the engine is known to be gone: it never comes back under this handle.
     fn is_alive(&self) -> bool;

@@ -17,7 +17,7 @@ use crate::error::{FrameError, SessionError};
 pub(crate) const MAGIC: [u8; 4] = *b"BATN";
 /// Distinguishes a session from HTTP on the same port: no HTTP method in use begins with it.
 pub const FIRST_BYTE: u8 = MAGIC[0];
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 pub(crate) const PREFIX_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn the_wire_form_is_fixed() {
         let bytes = frame_bytes(Kind::Command, b"hd", &[1, 0x0403_0201]);
-        assert_eq!(bytes, b"BATN\x03\x05\0\0\x02\0\0\0\x08\0\0\0hd\x01\0\0\0\x01\x02\x03\x04");
+        assert_eq!(bytes, b"BATN\x04\x05\0\0\x02\0\0\0\x08\0\0\0hd\x01\0\0\0\x01\x02\x03\x04");
         let frame = Frame { kind: Kind::Command, header: b"hd".to_vec(), bulk: b"\x01\0\0\0\x01\x02\x03\x04".to_vec() };
         assert_eq!(read_all(&bytes).await.unwrap(), [frame]);
     }
@@ -194,20 +194,20 @@ mod tests {
         let cases: [(&[u8], &str); 10] = [
             (b"GET / HTTP/1.1\r\n\r\n", "malformed frame: starts with [47, 45, 54, 20], not with a frame's magic"),
             (b"B", "the peer closed the connection"),
-            (b"BATN\x03\x05\0\0\0\0\0\0\0\0\0", "the peer closed the connection"),
+            (b"BATN\x04\x05\0\0\0\0\0\0\0\0\0", "the peer closed the connection"),
             (
-                b"BATN\x04\x05\0\0\0\0\0\0\0\0\0\0",
-                "the peer speaks version 4 of the session protocol, this side speaks 3",
+                b"BATN\x05\x05\0\0\0\0\0\0\0\0\0\0",
+                "the peer speaks version 5 of the session protocol, this side speaks 4",
             ),
-            (b"BATN\x03\x00\0\0\0\0\0\0\0\0\0\0", "malformed frame: unknown kind 0"),
-            (b"BATN\x03\x08\0\0\0\0\0\0\0\0\0\0", "malformed frame: unknown kind 8"),
-            (b"BATN\x03\x05\0\x01\0\0\0\0\0\0\0\0", "malformed frame: reserved bytes are not zero"),
-            (b"BATN\x03\x05\0\0\x41\0\0\0\0\0\0\0", "malformed frame: header of 65 bytes, at most 64 are allowed"),
+            (b"BATN\x04\x00\0\0\0\0\0\0\0\0\0\0", "malformed frame: unknown kind 0"),
+            (b"BATN\x04\x08\0\0\0\0\0\0\0\0\0\0", "malformed frame: unknown kind 8"),
+            (b"BATN\x04\x05\0\x01\0\0\0\0\0\0\0\0", "malformed frame: reserved bytes are not zero"),
+            (b"BATN\x04\x05\0\0\x41\0\0\0\0\0\0\0", "malformed frame: header of 65 bytes, at most 64 are allowed"),
             (
-                b"BATN\x03\x05\0\0\0\0\0\0\xff\xff\xff\xff",
+                b"BATN\x04\x05\0\0\0\0\0\0\xff\xff\xff\xff",
                 "malformed frame: bulk part of 4294967295 bytes, at most 64 are allowed",
             ),
-            (b"BATN\x03\x05\0\0\x04\0\0\0\0\0\0\0ab", "malformed frame: ends after 2 of 4 bytes"),
+            (b"BATN\x04\x05\0\0\x04\0\0\0\0\0\0\0ab", "malformed frame: ends after 2 of 4 bytes"),
         ];
         for (bytes, message) in cases {
             assert_eq!(read_all(bytes).await.unwrap_err().to_string(), message, "{bytes:?}");

@@ -5,6 +5,7 @@
 //! at regular times. The end of the connection is the end of its requests, on both sides. A [`HostedEngine`] is one in this
 //! process, for callers without a session.
 
+mod cache;
 mod caller;
 mod client;
 mod command;
@@ -24,6 +25,7 @@ mod secret;
 mod server;
 mod token_stream;
 
+pub use cache::CacheFollower;
 pub use caller::{Caller, CommandSink};
 pub use client::SessionClient;
 pub use command::{Command, PrepRecv, RemoteSend, StepReply};

@@ -99,7 +99,7 @@ impl Command {
             Self::PrepRecv(call) => Some(&mut call.prompt),
             Self::RemoteSend(call) => Some(&mut call.prompt),
             Self::Generate { request, .. } => Some(&mut request.prompt),
-            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } => None,
+            Self::Release(_) | Self::Abort(_) | Self::AbortChoice { .. } | Self::FollowCache => None,
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         Command::Generate { request: Box::new(request()), reservation: None }
     }
 
-    fn commands() -> [Command; 6] {
+    fn commands() -> [Command; 7] {
         let GenerateRequest { id: request, attempt, prompt, adapter, .. } = request();
         let prep_recv =
             PrepRecv { request, attempt, prompt: Arc::clone(&prompt), adapter, end: 2, lease_ms: Some(500) };
@@ -169,6 +169,7 @@ mod tests {
             Command::Release(ReservationId(u64::MAX)),
             Command::Abort(RequestId(u64::MAX)),
             Command::AbortChoice { request: RequestId(3), choice: Choice(127) },
+            Command::FollowCache,
         ]
     }
 

@@ -2,13 +2,13 @@
 //! that ends with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_core::{Attempt, Choice, EngineEvent, EngineReport, RequestId, ServeError};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::SessionError;
-use crate::{Heartbeat, Heartbeats, StepReply};
+use crate::{CacheFollower, Heartbeat, Heartbeats, StepReply};
 
 /// The receiving end of step replies: one stream per request, each ending when its request does.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct State {
     report: EngineReport,
     heartbeats: Heartbeats,
     streams: BTreeMap<RequestId, Open>,
+    cache_follower: Option<Arc<dyn CacheFollower>>,
 }
 
 pub(crate) type Events = mpsc::UnboundedReceiver<EngineEvent>;
@@ -76,7 +77,18 @@ impl OpenRequests {
         ends
     }
 
+    /// Cache events of replies go to `follower`.
+    pub(crate) fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.lock().cache_follower = Some(follower);
+    }
+
     pub fn deliver(&self, reply: StepReply) {
+        if let Some(update) = reply.cache {
+            let follower = self.lock().cache_follower.clone();
+            if let Some(follower) = follower {
+                follower.cache_changed(update);
+            }
+        }
         let mut state = self.lock();
         if reply.report.sequence > state.report.sequence {
             state.report = reply.report;

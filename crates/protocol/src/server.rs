@@ -107,5 +107,5 @@ async fn read_commands(
 /// The default report has sequence 0, older than any real one.
 fn refusal(request: RequestId, attempt: Attempt, error: ServeError) -> StepReply {
     let failed = EngineEvent::Failed(FailedEvent { request, attempt, error });
-    StepReply { report: EngineReport::default(), events: vec![failed] }
+    StepReply { report: EngineReport::default(), events: vec![failed], cache: None }
 }

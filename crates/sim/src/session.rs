@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::{EngineInfo, EngineReport, GenerateRequest, ServeError, TokenRange};
 use baton_protocol::{
-    Caller, Destination, Engine, Heartbeat, Heartbeats, OpenRequests, Reservation, Sent, TokenStream,
+    CacheFollower, Caller, Destination, Engine, Heartbeat, Heartbeats, OpenRequests, Reservation, Sent, TokenStream,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -63,6 +63,10 @@ impl Engine for Session {
                 Heartbeats { received: count, newest: Heartbeat { working: false, ..received.newest } }
             }
         })
+    }
+
+    fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.caller.follow_cache(follower);
     }
 
     fn is_alive(&self) -> bool {

@@ -225,6 +225,7 @@ fn describe(wire: WireId, command: &Command) -> LogEntry {
         Command::Release(_) => ("release", None),
         Command::Abort(request) => ("abort", Some(*request)),
         Command::AbortChoice { request, .. } => ("abort a choice", Some(*request)),
+        Command::FollowCache => ("follow the cache", None),
     };
     let (request, attempt) = command.opens().map_or((request, None), |(id, attempt)| (Some(id), Some(attempt)));
     LogEntry::Command { wire, command: name, request, attempt }

@@ -40,6 +40,8 @@ impl Scheduler {
                 self.abort_choice(session, request, choice);
                 Ok(())
             }
+            // Outboxes' business.
+            Command::FollowCache => Ok(()),
         };
         if let (Err(error), Some((request, attempt))) = (applied, opens) {
             let event = EngineEvent::Failed(FailedEvent { request, attempt, error });

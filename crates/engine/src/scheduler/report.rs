@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_core::{EngineLoad, EngineReport, PAGE_TOKENS, SessionLoad};
+use baton_core::{CacheEvent, CacheUpdate, EngineLoad, EngineReport, PAGE_TOKENS, SessionLoad};
 use baton_kv::pages_for;
 use baton_protocol::SessionId;
 
@@ -32,6 +32,19 @@ impl Scheduler {
             counters: self.counters,
             shards: self.handoff.shards(),
         }
+    }
+
+    /// See [`PageLedger::cache_snapshot`](baton_kv::PageLedger::cache_snapshot).
+    pub fn cache_snapshot(&mut self) -> Vec<CacheEvent> {
+        self.ledger.cache_snapshot()
+    }
+
+    pub fn take_cache_changes(&mut self) -> Option<CacheUpdate> {
+        self.ledger.take_cache_changes()
+    }
+
+    pub fn stop_recording_cache(&mut self) {
+        self.ledger.stop_recording_cache();
     }
 
     /// The load of each session that has any; they add up to the engine's.

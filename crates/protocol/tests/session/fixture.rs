@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton_core::{
-    Attempt, Choice, EngineEvent, EngineInfo, EngineReport, FinishReason, GenerateRequest, Limits, PromptEvent,
-    PromptTimes, RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
+    Attempt, CacheUpdate, Choice, EngineEvent, EngineInfo, EngineReport, FinishReason, GenerateRequest, Limits,
+    PromptEvent, PromptTimes, RequestId, SamplingParams, ServeError, TokenEvent, TokenId,
 };
 use baton_protocol::{
     Command, Heartbeat, Secret, SessionClient, SessionHost, SessionId, StepReply, TokenStream, serve_sessions,
@@ -91,9 +91,14 @@ impl Fixture {
         timeout(Duration::from_secs(60), self.seen.recv()).await.expect("nothing was seen").unwrap()
     }
 
+    pub(crate) fn reply_with_cache(&self, session: usize, events: Vec<EngineEvent>, cache: CacheUpdate) {
+        let reply = StepReply { report: EngineReport::default(), events, cache: Some(cache) };
+        self.outboxes.lock().unwrap()[session].send(reply).unwrap();
+    }
+
     pub(crate) fn reply(&self, session: usize, sequence: u64, events: Vec<EngineEvent>) {
         let report = EngineReport { sequence, ..EngineReport::default() };
-        self.outboxes.lock().unwrap()[session].send(StepReply { report, events }).unwrap();
+        self.outboxes.lock().unwrap()[session].send(StepReply { report, events, cache: None }).unwrap();
     }
 }
 

@@ -1,14 +1,19 @@
 //! Connections, and generations over them.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton_core::{Choice, EngineEvent, FinishReason, RequestId, ServeError};
-use baton_protocol::{Command, Engine, HEARTBEAT_INTERVAL, Heartbeat, Secret, SessionClient, SessionError, SessionId};
+use baton_core::{
+    BlockHash, CacheEvent, CacheUpdate, Choice, EngineEvent, FinishReason, RequestId, ServeError, TokenId,
+};
+use baton_protocol::{
+    CacheFollower, Command, Engine, HEARTBEAT_INTERVAL, Heartbeat, Secret, SessionClient, SessionError, SessionId,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::fixture::{Fixture, Seen, info, next, request, token};
+use crate::fixture::{Fixture, Seen, info, next, prompt, request, token};
 
 #[tokio::test]
 async fn requests_share_a_connection_and_each_gets_its_own_events() {
@@ -189,9 +194,9 @@ async fn an_engine_that_does_not_know_the_secret_is_not_believed() {
         stream.read_exact(&mut hello).await.unwrap();
         // A welcome with 32 zero bytes for a proof, and an info that decodes.
         let header = [[1].as_slice(), &[0; 32], &[1, b'm', 1, b'n', 8, 64, 2, 1, 1]].concat();
-        let mut bytes = b"BATN\x03\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
+        let mut bytes = b"BATN\x04\x02\0\0\x20\0\0\0\0\0\0\0".to_vec();
         bytes.extend([0; 32]);
-        bytes.extend(b"BATN\x03\x04\0\0");
+        bytes.extend(b"BATN\x04\x04\0\0");
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(header);
@@ -207,10 +212,10 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
     let mut engine = Fixture::start().await;
     let cases: [&[u8]; 5] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"BATN\x04\x01\0\0\x20\0\0\0\0\0\0\0",
-        b"BATN\x03\x05\0\0\0\0\0\0\0\0\0\0",
-        b"BATN\x03\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
-        b"BATN\x03\x01\0\0\x01\0\0\0\0\0\0\0\0",
+        b"BATN\x05\x01\0\0\x20\0\0\0\0\0\0\0",
+        b"BATN\x04\x05\0\0\0\0\0\0\0\0\0\0",
+        b"BATN\x04\x01\0\0\xff\xff\xff\x7f\0\0\0\0",
+        b"BATN\x04\x01\0\0\x01\0\0\0\0\0\0\0\0",
     ];
     for bytes in cases {
         let mut stream = TcpStream::connect(engine.address).await.unwrap();
@@ -218,7 +223,42 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
         let mut answer = Vec::new();
         // Closed, by reset when bytes were left unread.
         let _ = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await.expect("not closed");
-        assert_eq!(answer.is_empty(), bytes[4] != 4, "only another version gets a reason: {answer:?}");
+        assert_eq!(answer.is_empty(), bytes[4] != 5, "only another version gets a reason: {answer:?}");
     }
     engine.connect().await;
+}
+
+#[derive(Default)]
+struct Updates(Mutex<Vec<CacheUpdate>>);
+
+impl CacheFollower for Updates {
+    fn cache_changed(&self, update: CacheUpdate) {
+        self.0.lock().unwrap().push(update);
+    }
+}
+
+#[tokio::test]
+async fn cache_events_arrive_before_the_events_of_their_reply() {
+    let mut engine = Fixture::start().await;
+    let client = engine.connect().await;
+    let mut stream = client.start_generate(request(1, 1, &[5]), None).await.unwrap();
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::Generate { .. })));
+    let update = |first, events| CacheUpdate { first, events };
+    engine.reply_with_cache(0, vec![prompt(1)], update(0, vec![]));
+    next(&mut stream).await.unwrap();
+
+    let follower = Arc::new(Updates::default());
+    client.follow_cache(Arc::clone(&follower) as _);
+    assert!(matches!(engine.next().await, Seen::Sent(_, Command::FollowCache)));
+    let blocks: Vec<_> = BlockHash::chain(&[TokenId(1); 64], None).collect();
+    let updates = [
+        update(0, vec![CacheEvent::Reset, CacheEvent::Stored { parent: None, blocks: blocks.clone() }]),
+        update(2, vec![]),
+        update(2, vec![CacheEvent::Removed { blocks }]),
+    ];
+    for (index, update) in updates.iter().enumerate() {
+        engine.reply_with_cache(0, vec![token(1, 0, index as u32, None)], update.clone());
+        next(&mut stream).await.unwrap();
+        assert_eq!(*follower.0.lock().unwrap(), updates[..=index]);
+    }
 }
