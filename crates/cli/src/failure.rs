@@ -1,11 +1,11 @@
-//! The error of a command: one message, possibly a hint, and an exit code that shows whether the user can fix it.
+//! The error of a command or a deployment: one message, possibly a hint, and an exit code that shows whether the user can fix it.
 
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) message: String,
     hint: Option<String>,
     cause: Cause,
@@ -28,6 +28,12 @@ impl Failure {
         Self { message: message.to_string(), hint: None, cause: Cause::Ours }
     }
 
+    /// An option that does not exist, or cannot have this value.
+    pub(crate) fn mistyped(error: clap::Error) -> Self {
+        let text = error.to_string();
+        Self::user(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
+    }
+
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
         self
@@ -42,6 +48,11 @@ impl Failure {
     pub(crate) fn of(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
+    }
+
+    /// Whether other arguments, another configuration or another model can mend it.
+    pub fn is_users_fault(&self) -> bool {
+        self.cause == Cause::User
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

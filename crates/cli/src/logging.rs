@@ -9,7 +9,8 @@ use crate::failure::Failure;
 
 const ENV: &str = "BATON_LOG";
 
-pub(crate) fn start(screen: &Screen) -> Result<(), Failure> {
+/// The first call in a process counts.
+pub fn start(screen: &Screen) -> Result<(), Failure> {
     let level = match std::env::var(ENV) {
         Ok(name) => name.parse().map_err(|_| {
             Failure::user(format!("{ENV}={name} is not a log level"))
@@ -18,13 +19,15 @@ pub(crate) fn start(screen: &Screen) -> Result<(), Failure> {
         Err(_) => LevelFilter::INFO,
     };
     let screen = screen.clone();
-    tracing_subscriber::fmt()
+    let started = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .without_time()
         .with_ansi(io::stderr().is_terminal())
         .with_writer(move || ScreenWriter(screen.clone()))
-        .init();
+        .try_init();
+    // Otherwise a program that embeds this one has a log of its own.
+    drop(started);
     Ok(())
 }
 

@@ -13,8 +13,8 @@ use baton_mock::{
 
 use baton_protocol::Secret;
 
+use crate::blueprint::open_model;
 use crate::byte_size::ByteSize;
-use crate::deploy::open_model;
 use crate::fabric;
 use crate::failure::Failure;
 use crate::model_text::ModelText;

@@ -1,12 +1,14 @@
 //! `baton router`: router and gateway in front of engines that run already.
 
-use baton_core::EngineInfo;
+use baton_core::{EngineInfo, Program};
 use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, query_attached};
 use baton_model::{ModelFiles, bundled_names};
 use baton_protocol::Secret;
 
+use crate::blueprint::{Blueprint, ENGINE_SILENCE, launch_failure, open_model};
 use crate::config::RouterConfig;
-use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
+use crate::deploy::{block_on, deploy, on_signals};
+use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::mock;
 use crate::router_options::RouterArgs;
@@ -28,7 +30,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         origin: Origin::Attached(endpoint),
     });
     let plan = LaunchPlan {
-        program: std::env::current_exe().map_err(Failure::ours)?,
+        program: Program::this().map_err(Failure::ours)?,
         engines: engines.collect(),
         secret,
         silence: ENGINE_SILENCE,
@@ -44,7 +46,8 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         true => files.decoder().map_err(Failure::user)?.max_context,
         false => usize::MAX,
     };
-    deploy(Blueprint { config, mode: topology.mode, files, context_tokens, engines: plan, answers }, screen).await
+    let blueprint = Blueprint { config, mode: topology.mode, files, context_tokens, engines: plan, answers };
+    deploy(Deployment::new(blueprint, on_signals()?, screen)?).await
 }
 
 fn secret(options: &SecretOptions, endpoints: impl Iterator<Item = Endpoint> + Clone) -> Result<Secret, Failure> {

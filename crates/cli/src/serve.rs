@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, is_on_this_machine, query_attached};
+use baton_core::Program;
+use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, Shutdown, is_on_this_machine, query_attached};
 use baton_model::{DEFAULT_MODEL, DecoderSpec};
 use baton_protocol::Secret;
 use baton_router::Role;
+use clap::{Args, Command, FromArgMatches};
 
+use crate::blueprint::{Blueprint, ENGINE_SILENCE, launch_failure, open_model};
 use crate::config::{RouterConfig, check, engine_size};
 use crate::config_file;
 use crate::core_claims::CoreClaims;
-use crate::deploy::{Blueprint, ENGINE_SILENCE, block_on, deploy, launch_failure, open_model};
+use crate::deploy::{block_on, deploy, on_signals};
+use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::machine;
 use crate::mock;
@@ -26,10 +30,26 @@ const ENGINE_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub(crate) fn run(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     let file = config_file::read(options.config.as_deref())?;
     let options = options.or(file);
-    block_on(serve(options, screen))
+    block_on(async { deploy(plan(options, on_signals()?, screen).await?).await })
 }
 
-async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
+/// A deployment as `baton serve` with these arguments would make it, without baton.toml unless they name it.
+pub async fn prepare(
+    arguments: impl IntoIterator<Item = OsString>,
+    shutdown: Shutdown,
+    screen: Screen,
+) -> Result<Deployment, Failure> {
+    let command = ServeOptions::augment_args(Command::new("serve").no_binary_name(true).disable_help_flag(true));
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| ServeOptions::from_arg_matches(&matches));
+    let mut options = parsed.map_err(Failure::mistyped)?;
+    if let Some(file) = &options.config {
+        let file = config_file::read(Some(file))?;
+        options = options.or(file);
+    }
+    plan(options, shutdown, screen).await
+}
+
+async fn plan(options: ServeOptions, shutdown: Shutdown, screen: Screen) -> Result<Deployment, Failure> {
     let topology = Topology::of_serve(&options.fleet, options.router.router_mode)?;
     let config = RouterConfig::decide(options.router)?;
     check(&options.engine)?;
@@ -68,7 +88,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
         engines.push(EnginePlan { name: seat.name, role: seat.role, origin });
     }
     let plan = LaunchPlan {
-        program: std::env::current_exe().map_err(Failure::ours)?,
+        program: Program::this().map_err(Failure::ours)?,
         engines,
         secret,
         silence: ENGINE_SILENCE,
@@ -78,7 +98,7 @@ async fn serve(options: ServeOptions, screen: Screen) -> Result<(), Failure> {
     };
     let answers = query_attached(&plan, &screen).await.map_err(launch_failure)?;
     let mode = topology.mode;
-    deploy(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, screen).await
+    Deployment::new(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, shutdown, screen)
 }
 
 enum Location {

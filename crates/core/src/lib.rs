@@ -9,6 +9,7 @@ mod event;
 mod gguf_vocabulary;
 mod ids;
 mod numerics;
+mod program;
 mod range;
 mod report;
 mod request;
@@ -22,6 +23,7 @@ pub use event::{
 pub use gguf_vocabulary::{GgufVocabulary, TokenType, VocabularyKind};
 pub use ids::{AdapterId, Attempt, Choice, PageId, RequestId, ReservationId, TokenId};
 pub use numerics::{Guarantee, Numerics};
+pub use program::Program;
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
 pub use request::{GenerateRequest, Limits, Pooling, SamplingParams};

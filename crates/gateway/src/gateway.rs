@@ -64,6 +64,10 @@ impl Gateway {
         Self { card, dispatcher, config, metrics, started, bodies, inflight }
     }
 
+    pub fn card(&self) -> &ModelCard {
+        &self.card
+    }
+
     /// A place among the open requests, given back when the permit is dropped.
     pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         Arc::clone(&self.inflight).try_acquire_owned().map_err(|_| {

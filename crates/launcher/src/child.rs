@@ -37,8 +37,12 @@ pub(crate) struct EngineChild {
 
 impl EngineChild {
     pub(crate) async fn spawn(seat: &EngineSeat, args: &[OsString]) -> Result<Self, LaunchError> {
-        let mut command = Command::new(&seat.plan.program);
-        command.args(args).env(Secret::ENV, seat.plan.secret.reveal()).env_remove(API_KEY);
+        let mut command = Command::new(&seat.plan.program.path);
+        command
+            .args(&seat.plan.program.arguments)
+            .args(args)
+            .env(Secret::ENV, seat.plan.secret.reveal())
+            .env_remove(API_KEY);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| LaunchError::Spawn { name: seat.name().to_owned(), source };
         let mut process = seat.spawner.spawn(command).await.map_err(failed)?;

@@ -1,10 +1,10 @@
 //! Launches all engines of a deployment together, and stops them together.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_core::Program;
 use baton_protocol::Secret;
 use baton_router::{Fleet, HeartbeatMonitor, Role, TokioRuntime};
 use tokio::sync::watch;
@@ -19,8 +19,8 @@ use crate::start::{EngineSeat, RunningEngine};
 use crate::supervise::supervise;
 
 pub struct LaunchPlan {
-    /// The executable of spawned engines, usually this one.
-    pub program: PathBuf,
+    /// Which spawned engines are commands of, usually this one.
+    pub program: Program,
     pub engines: Vec<EnginePlan>,
     pub secret: Secret,
     /// The longest time between two announcements of an engine that loads.

@@ -39,4 +39,4 @@ pub use identity::Identity;
 pub use launch::{Deployment, EnginePlan, LaunchPlan, Origin, launch};
 pub use orphan::exit_with_parent;
 pub use screen::Screen;
-pub use shutdown::{Shutdown, Stage};
+pub use shutdown::{Shutdown, Stage, Stop};

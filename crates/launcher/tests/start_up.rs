@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use baton_core::Program;
 use baton_launcher::{EnginePlan, Identity, LaunchError, LaunchPlan, Origin, Screen, launch};
 use baton_protocol::Secret;
 use baton_router::Role;
@@ -27,7 +28,7 @@ fn spawned(index: usize, script: &str) -> EnginePlan {
 
 fn plan(program: &str, engines: Vec<EnginePlan>) -> LaunchPlan {
     LaunchPlan {
-        program: PathBuf::from(program),
+        program: Program { path: PathBuf::from(program), arguments: Vec::new() },
         engines,
         secret: Secret::new("s"),
         silence: PATIENCE,

@@ -1,8 +1,10 @@
 //! What a router costs: the same requests to a mock engine that answers at once, by itself and with a router before it.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_core::Program;
 use clap::{Args, Command, FromArgMatches};
 
 use super::section::{Column, Section};
@@ -156,8 +158,10 @@ fn plan(arguments: &[&str]) -> Result<LoadPlan, BenchError> {
 
 /// Of this very program.
 fn command(arguments: &str) -> Result<String, BenchError> {
-    let program = std::env::current_exe().map_err(|error| BenchError::System(format!("cannot find baton: {error}")))?;
-    Ok(format!("exec {} {arguments}", quoted(&program.display().to_string())))
+    let program = Program::this().map_err(|error| BenchError::System(format!("cannot find baton: {error}")))?;
+    let words = [program.path.as_os_str()].into_iter().chain(program.arguments.iter().map(OsString::as_os_str));
+    let words: Vec<_> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+    Ok(format!("exec {} {arguments}", words.join(" ")))
 }
 
 fn quoted(text: &str) -> String {

@@ -1,0 +1,206 @@
+//! Engines, router and gateway as one thing, brought up stage by stage and ended together.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_gateway::{Gateway, GatewayConfig};
+use baton_launcher::{
+    Endpoint, Identity, LaunchPlan, Origin, Screen, Shutdown, Stage, connections_within, launch, raise_descriptor_limit,
+};
+use baton_protocol::Secret;
+use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineStatus, Fleet, LeastLoaded, RoundRobin, Strategy};
+use baton_text::Tokenizer;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::api_key;
+use crate::banner::Banner;
+use crate::blueprint::{Blueprint, launch_failure};
+use crate::card::model_card;
+use crate::config::RouterConfig;
+use crate::failure::Failure;
+use crate::router_options::RouterMode;
+
+/// Dropping it kills the engines that it started.
+pub struct Deployment {
+    model: String,
+    secret: Secret,
+    /// Of engines that were given one.
+    endpoints: Vec<Option<Endpoint>>,
+    config: RouterConfig,
+    fleet: Arc<Fleet>,
+    dispatcher: Arc<Dispatcher>,
+    gateway: Arc<Gateway>,
+    screen: Screen,
+    shutdown: Shutdown,
+    /// Until it is launched.
+    plan: Option<(LaunchPlan, Identity)>,
+    engines: Option<baton_launcher::Deployment>,
+    serving: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Deployment {
+    /// Nothing is started yet. Reaching a stage of `shutdown` ends all of it.
+    pub(crate) fn new(blueprint: Blueprint, shutdown: Shutdown, screen: Screen) -> Result<Self, Failure> {
+        let Blueprint { config, mode, files, context_tokens, engines: plan, answers } = blueprint;
+        let identity = Identity::of_model(files.name());
+        for (engine, info) in &answers {
+            identity.check(engine, info).map_err(launch_failure)?;
+        }
+        let contexts = answers.iter().map(|(_, info)| info.max_context_tokens as usize);
+        let card = model_card(&files, contexts.fold(context_tokens, usize::min))?;
+        let fleet = Arc::new(plan.fleet());
+        let strategy = strategy(mode, config.pd_balance_factor);
+        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default()));
+        let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
+        let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
+        let gateway = GatewayConfig { max_connections, ..config.gateway.clone() };
+        let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), gateway));
+        Ok(Self {
+            model: files.name().to_owned(),
+            secret: plan.secret.clone(),
+            endpoints: plan.engines.iter().map(|engine| endpoint(&engine.origin)).collect(),
+            config,
+            fleet,
+            dispatcher,
+            gateway,
+            screen,
+            shutdown,
+            plan: Some((plan, identity)),
+            engines: None,
+            serving: None,
+        })
+    }
+
+    /// Answers clients from now on: /health and /ready at once, requests as soon as an engine is ready.
+    pub async fn listen(&mut self) -> Result<SocketAddr, Failure> {
+        let listener = bind(&self.config.listen).await?;
+        let address = listener.local_addr().map_err(Failure::ours)?;
+        if self.config.gateway.api_key.is_none() && !address.ip().to_canonical().is_loopback() {
+            self.screen.print(&format!(
+                "warning: everybody who can reach {address} can use this server; --api-key or {} asks for a key\n",
+                api_key::ENV
+            ));
+        }
+        let shutdown = self.shutdown.clone();
+        let draining = async move { shutdown.reached(Stage::Draining).await };
+        self.serving = Some(tokio::spawn(baton_gateway::serve(listener, Arc::clone(&self.gateway), draining)));
+        Ok(address)
+    }
+
+    /// The same at another address than the options say.
+    pub async fn listen_at(&mut self, endpoint: Endpoint) -> Result<SocketAddr, Failure> {
+        self.config.listen = endpoint;
+        self.listen().await
+    }
+
+    /// Starts and attaches all engines, and returns when each has generated a token. `false` when a shutdown came before.
+    pub async fn launch(&mut self) -> Result<bool, Failure> {
+        let Some((plan, identity)) = self.plan.take() else { return Ok(self.engines.is_some()) };
+        let launched = launch(plan, identity, Arc::clone(&self.fleet), self.screen.clone());
+        self.engines = tokio::select! {
+            biased;
+            () = self.shutdown.reached(Stage::Draining) => None,
+            launched = launched => Some(launched.map_err(launch_failure)?),
+        };
+        Ok(self.engines.is_some())
+    }
+
+    /// Serves until a shutdown begins, finishes what is open until it is to stop at once or the time is out, then ends the engines.
+    pub async fn until_stopped(mut self) -> Result<(), Failure> {
+        let served = self.until_served().await;
+        if let Some(mut engines) = self.engines.take() {
+            tokio::select! {
+                biased;
+                () = self.shutdown.reached(Stage::Stopping) => engines.kill().await,
+                () = engines.stop() => {}
+            }
+        }
+        served
+    }
+
+    async fn until_served(&mut self) -> Result<(), Failure> {
+        let listens = self.serving.is_some();
+        let timed_out = async {
+            self.shutdown.reached(Stage::Draining).await;
+            if listens {
+                self.screen.print("finishing open requests; once more to stop at once\n");
+                tokio::time::sleep(self.config.drain_timeout).await;
+            }
+        };
+        let serving = async {
+            match &mut self.serving {
+                Some(serving) => serving.await.map_err(Failure::ours)?.map_err(Failure::ours),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = serving => return ended,
+            () = self.shutdown.reached(Stage::Stopping) => return Ok(()),
+            () = timed_out => {}
+        }
+        if listens {
+            let limit = self.config.drain_timeout.as_secs();
+            self.screen.print(&format!("requests are still open after {limit} s: cut off\n"));
+        }
+        Ok(())
+    }
+
+    pub fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.dispatcher
+    }
+
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.gateway.card().tokenizer
+    }
+
+    /// What engines want to see before they obey.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// All engines, with the endpoint of each that was given one.
+    pub fn engines(&self) -> Vec<(EngineStatus, Option<Endpoint>)> {
+        self.dispatcher.fleet_status().into_iter().zip(self.endpoints.iter().cloned()).collect()
+    }
+
+    pub(crate) fn banner(&self, address: SocketAddr) -> Banner {
+        Banner {
+            model: self.model.clone(),
+            address,
+            engines: self.engines(),
+            router: self.dispatcher.strategy().name().to_owned(),
+            chats: self.gateway.card().template.is_some(),
+            asks_for_key: self.config.gateway.api_key.is_some(),
+        }
+    }
+}
+
+async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
+    TcpListener::bind((listen.host.name(), listen.port)).await.map_err(|error| {
+        let failure = Failure::user(format!("cannot listen on {listen}: {error}"));
+        match error.kind() {
+            io::ErrorKind::AddrInUse => failure.hint("another program has this port; choose one with --port"),
+            io::ErrorKind::PermissionDenied => failure.hint("ports below 1024 need privileges; choose --port"),
+            io::ErrorKind::AddrNotAvailable => failure.hint("--host must be an address of this machine"),
+            _ => failure,
+        }
+    })
+}
+
+fn strategy(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Strategy> {
+    match mode {
+        RouterMode::Disagg => Arc::new(Disagg::new(pd_balance_factor)),
+        RouterMode::RoundRobin => Arc::new(RoundRobin::default()),
+        RouterMode::LeastLoaded => Arc::new(LeastLoaded),
+    }
+}
+
+fn endpoint(origin: &Origin) -> Option<Endpoint> {
+    match origin {
+        Origin::Spawned(_) => None,
+        Origin::Attached(endpoint) => Some(endpoint.clone()),
+    }
+}
