@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) busy: Counter,
     pub(crate) draining: Counter,
     pub(crate) numerics_changed: Counter,
+    pub(crate) cache_event_gaps: Counter,
 }
 
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub struct RouterCounters {
     pub handoffs: u64,
     /// Of these, those that ended in an error: another engine sent, or the receiver computed.
     pub handoffs_failed: u64,
+    /// Times events of an engine's prefix cache were lost, and a snapshot was requested.
+    pub cache_event_gaps: u64,
     pub resumed: Resumed,
 }
 
@@ -65,6 +68,7 @@ impl Counters {
         RouterCounters {
             handoffs: self.handoffs.get(),
             handoffs_failed: self.handoffs_failed.get(),
+            cache_event_gaps: self.cache_event_gaps.get(),
             resumed: Resumed {
                 engine_lost: self.engine_lost.get(),
                 failed: self.failed.get(),

@@ -11,6 +11,7 @@ use crate::counters::{Counters, RouterCounters};
 use crate::heartbeat::{LifeSigns, Liveness};
 use crate::load::{InFlight, Load};
 use crate::pick::{Failed, Pick};
+use crate::prefix_index::{self, PrefixIndex};
 use crate::roster::{Past, Roster};
 
 /// An engine's place in the fleet; stays the same over restarts.
@@ -65,6 +66,8 @@ enum Presence {
 
 struct Running {
     engine: Arc<dyn Engine>,
+    /// What its prefix cache holds.
+    cached: Arc<PrefixIndex>,
     /// Since its heartbeats were first checked.
     signs: Option<LifeSigns>,
     liveness: watch::Sender<Liveness>,
@@ -135,10 +138,12 @@ impl Fleet {
 
     /// The engine answers; the one that had this place before is dropped.
     pub fn engine_ready(&self, id: EngineId, engine: Arc<dyn Engine>) {
+        let cached = prefix_index::follow(self.name(id), &engine, &self.counters);
         self.change(id, |state| {
             state.info = Some(engine.info().clone());
             state.report = EngineReport::default();
-            state.presence = Presence::Ready(Running { engine, signs: None, liveness: watch::Sender::default() });
+            let (signs, liveness) = (None, watch::Sender::default());
+            state.presence = Presence::Ready(Running { engine, cached, signs, liveness });
         });
     }
 
@@ -180,6 +185,12 @@ impl Fleet {
             return;
         }
         std::future::pending().await
+    }
+
+    /// What the engine's prefix cache holds, as far as this router has heard; `None` while it is not ready.
+    pub fn cached_on(&self, id: EngineId) -> Option<Arc<PrefixIndex>> {
+        let state = self.members.get(id.0)?.lock();
+        state.running().map(|running| Arc::clone(&running.cached))
     }
 
     /// Wakes at every coming and going from now on.

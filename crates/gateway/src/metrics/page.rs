@@ -35,6 +35,11 @@ fn gateway_numbers(page: &mut Page, gateway: &Gateway) {
         ),
         ("baton_handoffs_total", "Prompts sent from a prefill to a decode engine.", counters.handoffs),
         ("baton_handoffs_failed_total", "Of those: computed again elsewhere.", counters.handoffs_failed),
+        (
+            "baton_router_cache_event_gaps_total",
+            "Times events of an engine's prefix cache were lost, and a snapshot was requested.",
+            counters.cache_event_gaps,
+        ),
     ] {
         page.family(name, Kind::Counter, help).sample(&[], count);
     }

@@ -232,7 +232,7 @@ async fn strangers_and_broken_peers_do_not_disturb_the_listener() {
 struct Updates(Mutex<Vec<CacheUpdate>>);
 
 impl CacheFollower for Updates {
-    fn cache_changed(&self, update: CacheUpdate) {
+    fn cache_changed(self: Arc<Self>, update: CacheUpdate) {
         self.0.lock().unwrap().push(update);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baton_core::{
-    Attempt, Choice, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, FinishReason, GenerateRequest,
-    Limits, PromptEvent, PromptTimes, RequestId, SamplingParams, ServeError, SessionLoad, TokenEvent, TokenId,
-    TokenRange,
+    Attempt, CacheEvent, CacheUpdate, Choice, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent,
+    FinishReason, GenerateRequest, Limits, PromptEvent, PromptTimes, RequestId, SamplingParams, ServeError,
+    SessionLoad, TokenEvent, TokenId, TokenRange,
 };
-use baton_protocol::{Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent, TokenStream};
+use baton_protocol::{CacheFollower, Destination, Engine, Heartbeat, Heartbeats, Reservation, Sent, TokenStream};
 use baton_router::{Fleet, Role};
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -67,6 +67,8 @@ pub(crate) struct Scripted {
     pub(crate) heart: Heart,
     /// Keeps streams of hanging requests open.
     held: Mutex<Vec<mpsc::UnboundedSender<EngineEvent>>>,
+    /// One for each time its prefix cache was to be followed.
+    pub(crate) followers: Mutex<Vec<Arc<dyn CacheFollower>>>,
 }
 
 impl Scripted {
@@ -82,7 +84,14 @@ impl Scripted {
             dead: AtomicBool::new(false),
             heart: Heart::default(),
             held: Mutex::default(),
+            followers: Mutex::default(),
         })
+    }
+
+    /// Its prefix cache reports these as event number `first` and so on.
+    pub(crate) fn report_cache(&self, first: u64, events: Vec<CacheEvent>) {
+        let follower = Arc::clone(self.followers.lock().unwrap().last().unwrap());
+        follower.cache_changed(CacheUpdate { first, events });
     }
 
     pub(crate) fn served(&self) -> usize {
@@ -145,6 +154,10 @@ impl Engine for Scripted {
         Some(self.heart.beats())
     }
 
+    fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        self.followers.lock().unwrap().push(follower);
+    }
+
     fn is_alive(&self) -> bool {
         !self.dead.load(Ordering::Relaxed)
     }
@@ -187,9 +200,9 @@ pub(crate) fn info() -> EngineInfo {
         numerics_id: "s".into(),
         vocab_size: 1000,
         max_context_tokens: 100,
-        pages_total: 4,
+        pages_total: 64,
         threads: 1,
-        prefix_cache: false,
+        prefix_cache: true,
     }
 }
 
