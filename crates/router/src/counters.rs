@@ -14,6 +14,8 @@ pub(crate) struct Counters {
     pub(crate) draining: Counter,
     pub(crate) numerics_changed: Counter,
     pub(crate) cache_event_gaps: Counter,
+    pub(crate) cached_tokens_expected: Counter,
+    pub(crate) cached_tokens_found: Counter,
 }
 
 #[derive(Default)]
@@ -28,6 +30,11 @@ pub struct RouterCounters {
     pub handoffs_failed: u64,
     /// Times events of an engine's prefix cache were lost, and a snapshot was requested.
     pub cache_event_gaps: u64,
+    /// Prompt tokens that engines should find in their prefix caches, by what this router knew of them: of all requests that
+    /// started without KV from another engine.
+    pub cached_tokens_expected: u64,
+    /// What they found.
+    pub cached_tokens_found: u64,
     pub resumed: Resumed,
 }
 
@@ -69,6 +76,8 @@ impl Counters {
             handoffs: self.handoffs.get(),
             handoffs_failed: self.handoffs_failed.get(),
             cache_event_gaps: self.cache_event_gaps.get(),
+            cached_tokens_expected: self.cached_tokens_expected.get(),
+            cached_tokens_found: self.cached_tokens_found.get(),
             resumed: Resumed {
                 engine_lost: self.engine_lost.get(),
                 failed: self.failed.get(),
@@ -82,7 +91,11 @@ impl Counters {
 
 impl Counter {
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.add_many(1);
+    }
+
+    pub(crate) fn add_many(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     fn get(&self) -> u64 {

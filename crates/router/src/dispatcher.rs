@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::counters::RouterCounters;
 use crate::fleet::{EngineStatus, Fleet};
+use crate::prompt_pages::PromptPages;
 use crate::relay::Relay;
 use crate::retry::{Patience, RetryPolicy};
 use crate::roster::Past;
@@ -67,6 +68,7 @@ impl Dispatcher {
         let (client, events) = mpsc::unbounded_channel();
         let (end_choice, unwanted) = mpsc::unbounded_channel();
         let relay = Relay {
+            prompt: Arc::new(PromptPages::of(&request)),
             log: TokenLog::of(&request),
             patience: Patience::new(self.config.retry.clone(), self.config.seed ^ id.0),
             request,

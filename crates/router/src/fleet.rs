@@ -12,6 +12,7 @@ use crate::heartbeat::{LifeSigns, Liveness};
 use crate::load::{InFlight, Load};
 use crate::pick::{Failed, Pick};
 use crate::prefix_index::{self, PrefixIndex};
+use crate::prompt_pages::PromptPages;
 use crate::roster::{Past, Roster};
 
 /// An engine's place in the fleet; stays the same over restarts.
@@ -202,15 +203,16 @@ impl Fleet {
         self.members.iter().any(|member| member.lock().ready().is_some())
     }
 
-    /// Who can be sent a request now.
-    pub(crate) fn roster(&self, past: &Past) -> Roster {
+    /// Who can be sent a request with this prompt now.
+    pub(crate) fn roster(&self, past: &Past, prompt: &Arc<PromptPages>) -> Roster {
         let failed = Failed::default();
         let ready = self.ids().zip(&self.members).filter_map(|(id, member)| {
             let (load, counters) = (Arc::clone(&member.load), Arc::clone(&self.counters));
             let state = member.lock();
-            let Running { engine, liveness, .. } = state.ready()?;
+            let Running { engine, cached, liveness, .. } = state.ready()?;
             let (engine, liveness) = (Arc::clone(engine), liveness.subscribe());
-            Some(Pick { id, role: member.role, engine, liveness, load, counters, failed: failed.clone() })
+            let (cached, prompt, failed) = (Arc::clone(cached), Arc::clone(prompt), failed.clone());
+            Some(Pick { id, role: member.role, engine, cached, prompt, liveness, load, counters, failed })
         });
         Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
     }

@@ -19,13 +19,20 @@ pub struct Leg {
     /// Until the prompt is computed.
     prefilling: Option<LoadGuard>,
     sending: Option<Sending>,
+    /// Prompt tokens that the engine should find in its prefix cache; `None` when KV comes from another.
+    expected_cached: Option<u32>,
 }
 
 impl Leg {
     pub(crate) fn new(engine: Pick, stream: TokenStream, load: LoadGuard, prefilling: LoadGuard) -> Self {
         let pick = engine.clone();
         let hung = async move { pick.hung().await }.boxed().fuse();
-        Self { engine, stream, hung, _load: load, prefilling: Some(prefilling), sending: None }
+        Self { engine, stream, hung, _load: load, prefilling: Some(prefilling), sending: None, expected_cached: None }
+    }
+
+    /// With its prompt's event the estimate and the truth are counted.
+    pub(crate) fn expecting(self, cached_tokens: Option<u32>) -> Self {
+        Self { expected_cached: cached_tokens, ..self }
     }
 
     /// The KV that the request waits for comes from here. When that ends short of all of it, the engine computes the rest.
@@ -66,7 +73,11 @@ impl Leg {
     }
 
     fn seen(&mut self, event: Option<EngineEvent>) -> Option<EngineEvent> {
-        if matches!(event, Some(EngineEvent::Prompt(_))) {
+        if let Some(EngineEvent::Prompt(prompt)) = &event {
+            if let Some(expected) = self.expected_cached.take() {
+                self.engine.counters.cached_tokens_expected.add_many(expected.into());
+                self.engine.counters.cached_tokens_found.add_many(prompt.cached_tokens.into());
+            }
             self.prefilling = None;
             // All was received, or is not waited for any more: a sender that goes on does so in vain.
             self.sending = None;

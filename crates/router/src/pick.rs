@@ -15,12 +15,17 @@ use crate::fleet::{EngineId, Role};
 use crate::heartbeat::Liveness;
 use crate::leg::Leg;
 use crate::load::{Load, LoadGuard};
+use crate::prefix_index::PrefixIndex;
+use crate::prompt_pages::PromptPages;
 
 #[derive(Clone)]
 pub struct Pick {
     pub(crate) id: EngineId,
     pub(crate) role: Role,
     pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) cached: Arc<PrefixIndex>,
+    /// Of the request that the roster was made for.
+    pub(crate) prompt: Arc<PromptPages>,
     pub(crate) liveness: watch::Receiver<Liveness>,
     pub(crate) load: Arc<Load>,
     pub(crate) counters: Arc<Counters>,
@@ -55,6 +60,11 @@ impl Pick {
         self.engine.info().numerics_id == other.engine.info().numerics_id
     }
 
+    /// How much of the request's prompt this engine would take from its prefix cache, as far as is known: whole pages.
+    pub fn cached_tokens(&self) -> u32 {
+        self.prompt.cached_tokens(&self.cached)
+    }
+
     /// Reserves room for the KV of `prompt[..end]`.
     pub async fn prep_recv(&self, request: &GenerateRequest, end: u32) -> Result<Reserved, ServeError> {
         let load = self.load.decode(request);
@@ -64,7 +74,7 @@ impl Pick {
 
     /// Computes `prompt[..range.end]` and hands `range` over. Begins at once; the future waits for the end of it.
     pub fn remote_send(&self, request: &GenerateRequest, to: &Destination, range: TokenRange) -> Sending {
-        let load = self.load.prefill(range.end().into());
+        let load = self.load.prefill(range.end().saturating_sub(self.cached_tokens()).into());
         self.counters.handoffs.add();
         let (sent, this) = (self.engine.remote_send(request, to, range), self.clone());
         let sent = async move {
@@ -85,8 +95,9 @@ impl Pick {
         request: GenerateRequest,
         handoff: Option<(Reserved, Option<Sent>)>,
     ) -> Result<Leg, ServeError> {
+        let cached = handoff.is_none().then(|| self.cached_tokens());
         let (load, prefill_tokens, handoff) = match handoff {
-            None => (self.load.decode(&request), tokens_to_compute(&request, 0), None),
+            None => (self.load.decode(&request), tokens_to_compute(&request, cached.unwrap_or(0)), None),
             Some((reserved, _)) if reserved.engine != self.id => {
                 return Err(ServeError::engine("a reservation of another engine"));
             }
@@ -97,7 +108,7 @@ impl Pick {
         };
         let prefilling = self.load.prefill(prefill_tokens);
         let stream = self.answer(self.engine.start_generate(request, handoff)).await?;
-        Ok(Leg::new(self.clone(), stream, load, prefilling))
+        Ok(Leg::new(self.clone(), stream, load, prefilling).expecting(cached))
     }
 
     /// It is gone, or shows no sign of life.

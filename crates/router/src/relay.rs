@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::fleet::Fleet;
 use crate::leg::Leg;
+use crate::prompt_pages::PromptPages;
 use crate::retry::Patience;
 use crate::roster::{Past, Roster};
 use crate::runtime::Runtime;
@@ -17,6 +18,7 @@ use crate::watchdog::Watchdog;
 pub(crate) struct Relay {
     /// As the client made it; each attempt is this plus the log.
     pub(crate) request: GenerateRequest,
+    pub(crate) prompt: Arc<PromptPages>,
     pub(crate) log: TokenLog,
     pub(crate) patience: Patience,
     pub(crate) fleet: Arc<Fleet>,
@@ -139,7 +141,7 @@ impl Relay {
     async fn engines(&mut self) -> Result<Roster, ServeError> {
         let mut changes = self.fleet.changes();
         loop {
-            let roster = self.fleet.roster(&self.past);
+            let roster = self.fleet.roster(&self.past, &self.prompt);
             if !roster.is_empty() {
                 return Ok(roster);
             }

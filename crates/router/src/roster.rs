@@ -32,7 +32,7 @@ pub(crate) struct Past {
 pub struct Candidates {
     engines: Vec<Pick>,
     past: Arc<Past>,
-    wanted_for: Work,
+    work: Work,
 }
 
 #[derive(Clone, Copy)]
@@ -66,9 +66,9 @@ impl Roster {
         self.ready.iter().any(|pick| failed.contains(&pick.id) && pick.is_lost())
     }
 
-    fn candidates(&self, wanted_for: Work, role: impl Fn(Role) -> bool) -> Candidates {
+    fn candidates(&self, work: Work, role: impl Fn(Role) -> bool) -> Candidates {
         let engines = self.ready.iter().filter(|pick| role(pick.role)).cloned().collect();
-        Candidates { engines, past: Arc::clone(&self.past), wanted_for }
+        Candidates { engines, past: Arc::clone(&self.past), work }
     }
 }
 
@@ -84,13 +84,26 @@ impl Candidates {
         self
     }
 
+    /// Those that have at most `slack` more to do than the least loaded: sequences where who decodes is chosen, prompt
+    /// tokens where who prefills is.
+    #[must_use]
+    pub fn within(mut self, slack: u64) -> Self {
+        if let Ok(least) = self.least_loaded() {
+            let (bound, work) = (self.work.load(&least).0.saturating_add(slack), self.work);
+            self.engines.retain(|pick| work.load(pick).0 <= bound);
+        }
+        self
+    }
+
     /// What others have there plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens to
     /// compute; who prefills by tokens, then by sequences. At last the lower id wins.
     pub fn least_loaded(&self) -> Result<Pick, ServeError> {
-        self.first_by(|pick| match self.wanted_for {
-            Work::Decode => (u64::from(pick.sequences()), pick.prefill_tokens()),
-            Work::Prefill => (pick.prefill_tokens(), u64::from(pick.sequences())),
-        })
+        self.first_by(|pick| self.work.load(pick))
+    }
+
+    /// The one that would take most of the prompt from its prefix cache; of equals the least loaded.
+    pub fn longest_match(&self) -> Result<Pick, ServeError> {
+        self.first_by(|pick| (Reverse(pick.cached_tokens()), self.work.load(pick)))
     }
 
     /// The first after `last`, around the circle of ids.
@@ -124,6 +137,16 @@ impl Candidates {
     fn first_by<K: Ord>(&self, key: impl Fn(&Pick) -> K) -> Result<Pick, ServeError> {
         let first = self.engines.iter().min_by_key(|pick| (self.past.speaks_against(pick), key(pick), pick.id));
         first.cloned().ok_or_else(|| ServeError::engine("no engine is running"))
+    }
+}
+
+impl Work {
+    /// What counts first, and what decides between equals.
+    fn load(self, pick: &Pick) -> (u64, u64) {
+        match self {
+            Self::Decode => (pick.sequences().into(), pick.prefill_tokens()),
+            Self::Prefill => (pick.prefill_tokens(), pick.sequences().into()),
+        }
     }
 }
 

@@ -40,6 +40,16 @@ fn gateway_numbers(page: &mut Page, gateway: &Gateway) {
             "Times events of an engine's prefix cache were lost, and a snapshot was requested.",
             counters.cache_event_gaps,
         ),
+        (
+            "baton_router_cached_tokens_expected_total",
+            "Prompt tokens that engines should find in their prefix caches, by the router's knowledge.",
+            counters.cached_tokens_expected,
+        ),
+        (
+            "baton_router_cached_tokens_found_total",
+            "Prompt tokens that engines then found there.",
+            counters.cached_tokens_found,
+        ),
     ] {
         page.family(name, Kind::Counter, help).sample(&[], count);
     }

@@ -2,8 +2,10 @@
 
 mod disagg;
 mod least_loaded;
+mod prefix_aware;
 mod round_robin;
 
 pub use disagg::Disagg;
 pub use least_loaded::LeastLoaded;
+pub use prefix_aware::PrefixAware;
 pub use round_robin::RoundRobin;

@@ -34,6 +34,8 @@ pub(crate) enum Act {
     EchoOldAttempt,
     /// Sends nothing more.
     Hang,
+    /// Sends nothing at all.
+    Silent,
 }
 
 /// Has beaten since it was last listened to, unless it is stopped.
@@ -101,7 +103,9 @@ impl Scripted {
     fn act(&self, act: &Act, request: &GenerateRequest, out: &mpsc::UnboundedSender<EngineEvent>) {
         let send = |event| drop(out.send(event));
         let max = request.limits.max_tokens;
-        send(prompt_event(request));
+        if !matches!(act, Act::Silent) {
+            send(prompt_event(request));
+        }
         // Choices side by side, as a batch would.
         let span = |from: u32, to: u32| {
             for index in from..to {
@@ -135,7 +139,7 @@ impl Scripted {
                 request.choices().for_each(|choice| send(token_event(request, old, choice, max - 1)));
                 span(0, max);
             }
-            Act::Hang => self.held.lock().unwrap().push(out.clone()),
+            Act::Hang | Act::Silent => self.held.lock().unwrap().push(out.clone()),
             Act::Refuse(_) => unreachable!("refused before it starts"),
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::scripted::{Act, Scripted, fleet, read, request};
-use baton_core::EngineLoad;
-use baton_router::{DispatchConfig, Dispatcher, EngineId, LeastLoaded, RoundRobin};
+use crate::scripted::{Act, Scripted, fleet, long_request, read, request};
+use baton_core::{BlockHash, CacheEvent, EngineLoad, ServeError};
+use baton_router::{DispatchConfig, Dispatcher, EngineId, LeastLoaded, PrefixAware, RoundRobin};
 
 fn served(engines: &[Arc<Scripted>]) -> Vec<usize> {
     engines.iter().map(|engine| engine.served()).collect()
@@ -79,4 +79,62 @@ async fn load_is_given_back_when_a_request_ends_or_is_left() {
         read(dispatcher.generate(request(1, 1)).await.unwrap(), 1).await;
     }
     assert_eq!(served(&engines), [4, 0]);
+}
+
+/// Engine `at` reports the first `pages` of a long request's prompt as cached.
+fn cache(engine: &Scripted, prompt_tokens: u32, pages: usize) {
+    let prompt = long_request(prompt_tokens, 1, 1).prompt;
+    let blocks = BlockHash::chain(&prompt, None).take(pages).collect();
+    engine.report_cache(0, vec![CacheEvent::Reset, CacheEvent::Stored { parent: None, blocks }]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefix_aware_takes_the_longest_match_until_it_has_too_much_to_do() {
+    let engines = [(); 4].map(|()| Scripted::new(vec![Act::Hang; 9]));
+    let fleet = fleet(&engines.each_ref());
+    for (engine, pages) in [(1, 2), (2, 5), (3, 5)] {
+        cache(&engines[engine], 200, pages);
+    }
+    engines[3].load.lock().unwrap().running = 1;
+    let dispatcher = Dispatcher::new(Arc::clone(&fleet), Arc::new(PrefixAware::new(2)), DispatchConfig::default());
+    let mut open = Vec::new();
+    // Loads before each: 0 0 0 1 · 0 0 1 1 (lowest id) · 0 0 2 1 · 0 0 2 2 · 0 0 3 2 · 0 0 3 3 (the next best match)
+    // · 0 1 3 3 · 0 2 3 3 · 0 3 3 3 (all are more than 2 above the least) · 1 3 3 3 (they are not)
+    for (request, picked) in [2, 2, 3, 2, 3, 1, 1, 1, 0, 2].into_iter().enumerate() {
+        let before = served(&engines);
+        let mut stream = dispatcher.generate(long_request(200, 1, 1)).await.unwrap();
+        stream.next().await.unwrap();
+        open.push(stream);
+        assert_eq!(served(&engines)[picked], before[picked] + 1, "request {request}: {before:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefix_aware_leaves_an_engine_that_has_failed_the_request() {
+    let failure = ServeError::engine("out of order");
+    let engines = [Scripted::new([]), Scripted::new([Act::FailAfter(0, failure)])];
+    let fleet = fleet(&engines.each_ref());
+    cache(&engines[1], 200, 6);
+    let dispatcher = Dispatcher::new(fleet, Arc::new(PrefixAware::new(8)), DispatchConfig::default());
+    let (_, _, failure) = read(dispatcher.generate(long_request(200, 1, 3)).await.unwrap(), 1).await;
+    assert_eq!((served(&engines), failure), (vec![1, 1], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cached_is_expected_and_not_counted_as_load() {
+    let engine = Scripted::new([Act::Serve, Act::Silent]);
+    let fleet = fleet(&[&engine]);
+    cache(&engine, 200, 5);
+    let dispatcher = Dispatcher::new(Arc::clone(&fleet), Arc::new(RoundRobin::default()), DispatchConfig::default());
+    read(dispatcher.generate(long_request(200, 1, 1)).await.unwrap(), 1).await;
+    let counters = dispatcher.counters();
+    assert_eq!(
+        (counters.cached_tokens_expected, counters.cached_tokens_found),
+        (160, 0),
+        "scripted engines take nothing"
+    );
+
+    let _open = dispatcher.generate(long_request(200, 1, 1)).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    assert_eq!(fleet.status()[0].in_flight.prefill_tokens, 40);
 }
