@@ -50,6 +50,8 @@ pub enum Checker {
     Plan,
     /// A router gives up engines that hang, in time, and no others; those that live are used again.
     Hang,
+    /// What routers have heard of prefix caches is what engines hold; updates that were lost are noticed, and made good.
+    Cache,
 }
 
 impl EventLog {

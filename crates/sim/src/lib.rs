@@ -17,6 +17,7 @@
 
 mod arrivals;
 mod backend;
+mod cache_checker;
 mod client;
 mod client_requests;
 mod clock;

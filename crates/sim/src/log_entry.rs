@@ -19,6 +19,7 @@ pub(crate) enum LogEntry {
     RouterLost(WireId),
     EngineLost(WireId),
     Cut(WireId),
+    CacheUpdateLost(WireId),
     Command { wire: WireId, command: &'static str, request: Option<RequestId>, attempt: Option<Attempt> },
     Reply { wire: WireId, events: Vec<(&'static str, RequestId, Attempt)> },
     Step { process: ProcessId, segments: usize, tokens: usize },

@@ -27,6 +27,8 @@ pub enum Mutation {
     GivePagesInFlight,
     /// A receiver of KV reports revoked pages as written no more while it is still copying into them.
     ReportRevokedInCopy,
+    /// Cache events that were lost leave no numbers out.
+    HideCacheGaps,
 }
 
 /// What becomes of the commands and replies of one session.
@@ -35,11 +37,13 @@ pub(crate) struct Tamper {
     newest: BTreeMap<RequestId, Attempt>,
     /// Attempts that were resumed one token early, by request.
     shifted: BTreeMap<RequestId, Attempt>,
+    /// The number of the cache event that comes next.
+    next_cache_event: u64,
 }
 
 impl Tamper {
     pub(crate) fn new(mutation: Option<Mutation>) -> Self {
-        Self { mutation, newest: BTreeMap::new(), shifted: BTreeMap::new() }
+        Self { mutation, newest: BTreeMap::new(), shifted: BTreeMap::new(), next_cache_event: 0 }
     }
 
     /// `false`: the command is not sent at all.
@@ -63,7 +67,13 @@ impl Tamper {
         }
     }
 
-    pub(crate) fn change(&self, reply: &mut StepReply) {
+    pub(crate) fn change(&mut self, reply: &mut StepReply) {
+        if self.mutation == Some(Mutation::HideCacheGaps)
+            && let Some(update) = &mut reply.cache
+        {
+            update.first = self.next_cache_event;
+            self.next_cache_event = update.next();
+        }
         for event in &mut reply.events {
             if let Some(&newest) = self.newest.get(&event.request()) {
                 set_attempt(event, newest);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_router::{
-    Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, InFlight, LeastLoaded, RoundRobin, Strategy,
+    Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, InFlight, LeastLoaded, PrefixAware,
+    RoundRobin, Strategy,
 };
 
 #[path = "../../router/examples/custom_strategy/strategy.rs"]
@@ -113,6 +114,7 @@ fn strategy(choice: StrategyChoice) -> Arc<dyn Strategy> {
     match choice {
         StrategyChoice::RoundRobin => Arc::new(RoundRobin::default()),
         StrategyChoice::LeastLoaded => Arc::new(LeastLoaded),
+        StrategyChoice::PrefixAware { load_slack } => Arc::new(PrefixAware::new(load_slack)),
         StrategyChoice::Disagg { pd_balance_factor } => Arc::new(Disagg::new(pd_balance_factor)),
         StrategyChoice::LongPromptsApart { long_tokens } => Arc::new(LongPromptsApart { long_tokens }),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_backend::BackendSpec;
-use baton_core::{EngineInfo, EngineReport, Numerics, ServeError};
+use baton_core::{CacheEvent, EngineInfo, EngineReport, Numerics, ServeError};
 use baton_engine::{EngineError, Outbox, Scheduler, Stepper};
 use baton_protocol::{Heartbeat, SessionId};
 
@@ -334,6 +334,11 @@ impl Process {
     pub(crate) fn release_all(&mut self) {
         self.stepper.fail_all(&ServeError::engine("the engine was stopped"));
         self.emit();
+    }
+
+    /// Everything in its prefix cache.
+    pub(crate) fn cache_snapshot(&mut self) -> Vec<CacheEvent> {
+        self.stepper.cache_snapshot()
     }
 
     /// What is still held although nothing is to be done.

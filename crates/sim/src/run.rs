@@ -109,11 +109,12 @@ impl World {
             transfers: self.fabric.counts(),
             faults: self.past.faults,
             hangs,
+            cache_updates_lost: self.cache_updates_lost(),
         }
     }
 
     /// Counters of all routers, restarted ones included.
-    fn router_counters(&self) -> RouterCounters {
+    pub(crate) fn router_counters(&self) -> RouterCounters {
         let mut total = self.past.routers;
         for peer in self.peers.iter().flatten() {
             if let PeerKind::Router { dispatcher, .. } = &peer.kind {

@@ -73,6 +73,9 @@ pub(crate) struct RouterSetup {
 pub(crate) enum StrategyChoice {
     RoundRobin,
     LeastLoaded,
+    PrefixAware {
+        load_slack: u32,
+    },
     Disagg {
         pd_balance_factor: f64,
     },
@@ -87,6 +90,8 @@ pub(crate) enum StrategyChoice {
 pub(crate) struct Network {
     pub(crate) loss_per_mille: u64,
     pub(crate) late_per_mille: u64,
+    /// Cache events of a reply.
+    pub(crate) cache_loss_per_mille: u64,
 }
 
 /// Of KV.
@@ -114,6 +119,14 @@ impl Scenario {
         let mut scenario = if seed % 8 == 7 { HangScenario::draw(scenario, random) } else { scenario };
         for engine in &mut scenario.engines {
             engine.steps_in_flight = random.between(1, 2) as usize;
+        }
+        for router in &mut scenario.routers {
+            if random.percent(20) {
+                router.strategy = StrategyChoice::PrefixAware { load_slack: random.below(6) as u32 };
+            }
+        }
+        if scenario.theme != Theme::Fair && random.percent(30) {
+            scenario.network.cache_loss_per_mille = random.pick(&[20, 200]);
         }
         scenario
     }
@@ -226,11 +239,12 @@ impl Network {
         Self {
             loss_per_mille: if bad && random.percent(30) { 3 } else { 0 },
             late_per_mille: if bad && random.percent(50) { 30 } else { 0 },
+            cache_loss_per_mille: 0,
         }
     }
 
     pub(crate) fn calm(self) -> Self {
-        Self { loss_per_mille: 0, late_per_mille: 0 }
+        Self { loss_per_mille: 0, late_per_mille: 0, cache_loss_per_mille: 0 }
     }
 
     pub(crate) fn latency(&self, random: &mut Random) -> Duration {

@@ -15,6 +15,8 @@ pub struct Totals {
     pub transfers: TransferCounts,
     pub faults: u64,
     pub hangs: HangCounts,
+    /// Cache events of a reply, which arrived without them.
+    pub cache_updates_lost: u64,
 }
 
 /// What routers have made of engines that hang.
@@ -60,6 +62,7 @@ impl Totals {
         transfers.revoked_in_copy += theirs.revoked_in_copy;
         transfers.links_broken += theirs.links_broken;
         self.faults += other.faults;
+        self.cache_updates_lost += other.cache_updates_lost;
         let (hangs, theirs) = (&mut self.hangs, &other.hangs);
         hangs.noticed += theirs.noticed;
         hangs.back += theirs.back;
@@ -91,6 +94,9 @@ impl Sum for RouterCounters {
     fn add(&mut self, other: &Self) {
         self.handoffs += other.handoffs;
         self.handoffs_failed += other.handoffs_failed;
+        self.cache_event_gaps += other.cache_event_gaps;
+        self.cached_tokens_expected += other.cached_tokens_expected;
+        self.cached_tokens_found += other.cached_tokens_found;
         self.resumed.engine_lost += other.resumed.engine_lost;
         self.resumed.failed += other.resumed.failed;
         self.resumed.busy += other.resumed.busy;

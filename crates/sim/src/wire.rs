@@ -33,6 +33,8 @@ struct State {
     down: Direction<StepReply>,
     /// On their way beside replies, in the same order.
     heartbeats_in_flight: VecDeque<Heartbeat>,
+    cache_updates_lost: u64,
+    newest_cache_update_is_lost: bool,
     /// When the newest request was sent.
     last_request_at: Duration,
     /// Nothing arrives any more, though the ends may not have noticed.
@@ -64,9 +66,19 @@ impl Wire {
     ) -> Arc<Self> {
         let (up, down) = (Direction::default(), Direction::default());
         let (heartbeats_in_flight, last_request_at) = (VecDeque::new(), Duration::ZERO);
-        let state =
-            Mutex::new(State { random, network, tamper, up, down, heartbeats_in_flight, last_request_at, cut: false });
-        Arc::new(Self { id, clock, log, state })
+        let state = State {
+            random,
+            network,
+            tamper,
+            up,
+            down,
+            heartbeats_in_flight,
+            cache_updates_lost: 0,
+            newest_cache_update_is_lost: false,
+            last_request_at,
+            cut: false,
+        };
+        Arc::new(Self { id, clock, log, state: Mutex::new(state) })
     }
 
     /// The router's side.
@@ -95,14 +107,36 @@ impl Wire {
     }
 
     /// Called by the engine. Returns `false` once its end is closed.
-    fn reply(&self, reply: StepReply) -> bool {
+    fn reply(&self, mut reply: StepReply) -> bool {
         let mut state = lock(&self.state);
         if state.down.open && self.is_delivered(&mut state) {
+            self.lose_cache_update(&mut state, &mut reply);
             let due = state.due(self.clock.now(), |state| &mut state.down.last_due);
             state.down.queue.push_back(reply);
             self.clock.at(due, Event::ToRouter(self.id));
         }
         state.down.open
+    }
+
+    /// No connection does this; an engine does it to one that is far behind.
+    fn lose_cache_update(&self, state: &mut State, reply: &mut StepReply) {
+        let Some(update) = &reply.cache else { return };
+        let loss = state.network.cache_loss_per_mille;
+        state.newest_cache_update_is_lost = !update.events.is_empty() && state.random.per_mille(loss);
+        if state.newest_cache_update_is_lost {
+            reply.cache = None;
+            state.cache_updates_lost += 1;
+            self.log.record(LogEntry::CacheUpdateLost(self.id));
+        }
+    }
+
+    pub(crate) fn cache_updates_lost(&self) -> u64 {
+        lock(&self.state).cache_updates_lost
+    }
+
+    /// No later reply has shown that yet.
+    pub(crate) fn newest_cache_update_is_lost(&self) -> bool {
+        lock(&self.state).newest_cache_update_is_lost
     }
 
     /// Called by the engine's process, whatever its step loop does.

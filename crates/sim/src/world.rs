@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Nothing is due any more and no request waits: nothing may be held either.
-    fn check_at_rest(&self) {
+    fn check_at_rest(&mut self) {
         let mut left: Vec<_> = self.processes.iter().flatten().filter_map(Process::leftovers).collect();
         left.extend(self.peers.iter().flatten().flat_map(Peer::leftovers));
         left.extend(self.connections.iter().filter_map(|(wire, connection)| connection.leftovers(*wire)));
@@ -193,6 +193,8 @@ impl World {
             self.log.report_violation(Checker::Progress, message);
         } else if !left.is_empty() {
             self.log.report_violation(Checker::Leak, left.join("; "));
+        } else {
+            self.check_prefix_indexes();
         }
     }
 }

@@ -59,6 +59,11 @@ fn reusing_offered_pages_early_is_caught() {
 }
 
 #[test]
+fn hiding_gaps_between_cache_events_is_caught() {
+    is_caught(Mutation::HideCacheGaps, Checker::Cache);
+}
+
+#[test]
 fn trusting_a_silent_engine_is_caught() {
     is_caught(Mutation::TrustSilence, Checker::Hang);
 }

@@ -37,7 +37,7 @@ fn seeds_of(part: u64) {
 
 /// A simulation in which nothing happens proves nothing.
 fn check_that_something_happened(totals: &Totals, seeds: u64) {
-    let Totals { clients, engines, routers, transfers, faults, hangs } = totals;
+    let Totals { clients, engines, routers, transfers, faults, hangs, cache_updates_lost } = totals;
     let resumed = &routers.resumed;
     let at_least = [
         ("clients served", clients.served, 15 * seeds),
@@ -62,6 +62,10 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
         ("messages out of order", transfers.out_of_order, seeds / 20),
         ("revoked while copied", transfers.revoked_in_copy, seeds / 200),
         ("links broken", transfers.links_broken, seeds / 8),
+        ("cache updates lost", *cache_updates_lost, seeds / 4),
+        ("gaps between cache events", routers.cache_event_gaps, seeds / 8),
+        ("tokens routers expected in prefix caches", routers.cached_tokens_expected, 30 * seeds),
+        ("tokens engines found there", routers.cached_tokens_found, 30 * seeds),
         ("hung engines that routers noticed", hangs.noticed, seeds / 16),
         ("hung engines that came back by themselves", hangs.back, seeds / 32),
         ("hung engines that were restarted", hangs.restarted, seeds / 64),
