@@ -1,9 +1,11 @@
 //! Warns when engines have too few KV pages for what they run: a sequence that loses its pages to others is computed again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::EngineCounters;
+use baton_router::EngineId;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::gateway::Gateway;
@@ -21,13 +23,15 @@ const ONE_IN: u64 = 20;
 pub(crate) async fn watch(gateway: Arc<Gateway>) {
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watched: Vec<Watched> = Vec::new();
+    let mut watched: BTreeMap<EngineId, Watched> = BTreeMap::new();
     loop {
         let now = look.tick().await;
         let engines = gateway.dispatcher.fleet_status();
-        watched.resize_with(engines.len(), || Watched { began: now, base: EngineCounters::default(), warned: None });
-        for (engine, watched) in engines.iter().zip(&mut watched) {
-            if let Some(rate) = watched.look(now, engine.report.counters) {
+        watched.retain(|id, _| engines.iter().any(|engine| engine.id == *id));
+        for engine in &engines {
+            let counters = engine.report.counters;
+            let watched = watched.entry(engine.id).or_insert(Watched { began: now, base: counters, warned: None });
+            if let Some(rate) = watched.look(now, counters) {
                 tracing::warn!(
                     engine = engine.name,
                     "KV pages run out: {} sequences lost theirs within {} s, while {} requests finished, and are computed \

@@ -81,9 +81,10 @@ pub async fn launch(
     // `query_attached` has already waited for engines that may be missing.
     let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
     let mut starting = JoinSet::new();
-    for id in fleet.ids() {
+    for (id, engine) in fleet.ids().into_iter().zip(&plan.engines) {
         let seat = EngineSeat {
             id,
+            engine: engine.clone(),
             plan: Arc::clone(&plan),
             identity: Arc::clone(&identity),
             spawner: spawner.clone(),

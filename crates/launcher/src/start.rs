@@ -24,6 +24,7 @@ use crate::spawner::Spawner;
 /// What stays the same over all restarts of an engine.
 pub(crate) struct EngineSeat {
     pub(crate) id: EngineId,
+    pub(crate) engine: EnginePlan,
     pub(crate) plan: Arc<LaunchPlan>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) spawner: Spawner,
@@ -38,17 +39,13 @@ pub(crate) struct RunningEngine {
 }
 
 impl EngineSeat {
-    pub(crate) fn engine(&self) -> &EnginePlan {
-        &self.plan.engines[self.id.0]
-    }
-
     pub(crate) fn name(&self) -> &str {
-        &self.engine().name
+        &self.engine.name
     }
 
     /// `patience` is how long to try to connect to an attached engine.
     pub(crate) async fn start(&self, patience: Duration) -> Result<RunningEngine, LaunchError> {
-        let engine = match &self.engine().origin {
+        let engine = match &self.engine.origin {
             Origin::Spawned(args) => self.spawn(args).await?,
             Origin::Attached(endpoint) => self.attach(endpoint, patience).await?,
         };

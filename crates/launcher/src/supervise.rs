@@ -32,7 +32,7 @@ pub(crate) async fn supervise(seat: EngineSeat, mut engine: Option<RunningEngine
 }
 
 async fn keep_running(seat: &EngineSeat, engine: &mut Option<RunningEngine>) {
-    let (mut backoff, again) = match seat.engine().origin {
+    let (mut backoff, again) = match seat.engine.origin {
         Origin::Spawned(_) => (Backoff::before_starting(), "restarting"),
         Origin::Attached(_) => (Backoff::before_connecting(), "connecting again"),
     };
@@ -70,7 +70,7 @@ async fn keep_running(seat: &EngineSeat, engine: &mut Option<RunningEngine>) {
 }
 
 async fn restart(seat: &EngineSeat) -> Result<RunningEngine, LaunchError> {
-    if let Origin::Spawned(_) = seat.engine().origin {
+    if let Origin::Spawned(_) = seat.engine.origin {
         seat.fleet.engine_restarting(seat.id);
         return seat.start(Duration::ZERO).await;
     }

@@ -8,7 +8,8 @@ use baton_protocol::TokenStream;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::counters::RouterCounters;
-use crate::fleet::{EngineStatus, Fleet};
+use crate::engine::EngineStatus;
+use crate::fleet::Fleet;
 use crate::prompt_pages::PromptPages;
 use crate::relay::Relay;
 use crate::retry::{Patience, RetryPolicy};
@@ -99,6 +100,10 @@ impl Dispatcher {
 
     pub fn strategy(&self) -> Arc<dyn Strategy> {
         self.strategy.current()
+    }
+
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
     }
 
     /// A request that arrived now would be served.

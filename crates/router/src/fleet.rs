@@ -1,113 +1,54 @@
-//! The engines of a deployment as this router knows them. Only the launcher reports comings and goings.
+//! The engines of a deployment as this router knows them: which there are, in which role, and who is ready. Engines are
+//! added and removed, and roles change, while requests are served.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use baton_core::{EngineInfo, EngineReport};
+use baton_core::EngineReport;
 use baton_protocol::Engine;
 use tokio::sync::watch;
 
 use crate::counters::{Counters, RouterCounters};
-use crate::heartbeat::{LifeSigns, Liveness};
-use crate::load::{InFlight, Load};
+use crate::engine::{EngineId, EngineStatus, Role};
+use crate::heartbeat::Liveness;
+use crate::member::{Member, Presence, Running, State};
 use crate::pick::{Failed, Pick};
 use crate::prefix_index::{self, PrefixIndex};
 use crate::prompt_pages::PromptPages;
 use crate::roster::{Past, Roster};
 
-/// An engine's place in the fleet; stays the same over restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EngineId(pub usize);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Mixed,
-    Prefill,
-    Decode,
-}
-
-impl Role {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mixed => "mixed",
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-        }
-    }
-}
-
 pub struct Fleet {
-    members: Vec<Member>,
+    members: RwLock<Members>,
     /// Counts comings and goings, so that requests that wait for an engine are woken.
     changes: watch::Sender<u64>,
     counters: Arc<Counters>,
 }
 
-struct Member {
-    name: String,
-    role: Role,
-    load: Arc<Load>,
-    state: Mutex<State>,
+#[derive(Default)]
+struct Members {
+    by_id: BTreeMap<EngineId, Arc<Member>>,
+    /// Ids below were used before.
+    next: usize,
 }
 
-struct State {
-    presence: Presence,
-    restarts: u64,
-    hangs: u64,
-    /// Kept when the engine is gone.
-    info: Option<EngineInfo>,
-    report: EngineReport,
-}
+/// An engine of the fleet has this name already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTaken(pub String);
 
-enum Presence {
-    Starting,
-    Ready(Running),
-    Down,
-}
-
-struct Running {
-    engine: Arc<dyn Engine>,
-    /// What its prefix cache holds.
-    cached: Arc<PrefixIndex>,
-    /// Since its heartbeats were first checked.
-    signs: Option<LifeSigns>,
-    liveness: watch::Sender<Liveness>,
-}
-
-/// One engine, for metrics and people.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EngineStatus {
-    pub name: String,
-    pub role: Role,
-    /// The process is there, though it may still be loading.
-    pub alive: bool,
-    pub ready: bool,
-    /// `None` until it has been ready once.
-    pub info: Option<EngineInfo>,
-    pub report: EngineReport,
-    /// Of this router; others may use the engine too.
-    pub in_flight: InFlight,
-    pub restarts: u64,
-    /// Times it stopped showing signs of life.
-    pub hangs: u64,
-}
+/// No engine of the fleet has this id or name, or it is leaving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotThere;
 
 impl Fleet {
-    /// All engines are starting.
+    /// Engines that are starting, with ids from 0 on. Their names differ.
     pub fn new(members: impl IntoIterator<Item = (String, Role)>) -> Self {
-        let members = members.into_iter().map(|(name, role)| Member {
-            name,
-            role,
-            load: Arc::default(),
-            state: Mutex::new(State {
-                presence: Presence::Starting,
-                restarts: 0,
-                hangs: 0,
-                info: None,
-                report: EngineReport::default(),
-            }),
-        });
-        Self { members: members.collect(), changes: watch::Sender::new(0), counters: Arc::default() }
+        let fleet = Self { members: RwLock::default(), changes: watch::Sender::new(0), counters: Arc::default() };
+        for (name, role) in members {
+            let added = fleet.add(name, role);
+            debug_assert!(added.is_ok(), "{added:?}");
+        }
+        fleet
     }
 
     /// Engines that are there already.
@@ -115,18 +56,57 @@ impl Fleet {
         let (names, engines): (Vec<_>, Vec<_>) =
             engines.into_iter().map(|(name, role, engine)| ((name, role), engine)).unzip();
         let fleet = Self::new(names);
-        for (id, engine) in fleet.ids().zip(engines) {
+        for (id, engine) in fleet.ids().into_iter().zip(engines) {
             fleet.engine_ready(id, engine);
         }
         fleet
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = EngineId> + use<> {
-        (0..self.members.len()).map(EngineId)
+    /// A further engine, which is starting.
+    pub fn add(&self, name: impl Into<String>, role: Role) -> Result<EngineId, NameTaken> {
+        let (name, mut members) = (name.into(), self.write());
+        if members.by_id.values().any(|member| member.name == name) {
+            return Err(NameTaken(name));
+        }
+        let id = EngineId(members.next);
+        members.next += 1;
+        members.by_id.insert(id, Arc::new(Member::new(name, role)));
+        Ok(id)
     }
 
-    pub fn name(&self, id: EngineId) -> &str {
-        self.members.get(id.0).map_or("?", |member| &member.name)
+    /// The engine gets no more requests; those it has are served to their end. [`drained`](Self::drained) waits for that.
+    pub fn remove(&self, id: EngineId) -> Result<(), NotThere> {
+        self.change_present(id, |state| state.leaving = true)
+    }
+
+    /// Waits until the engine has been removed and nothing of this router is in flight on it; then it is no longer in the fleet.
+    pub async fn drained(&self, id: EngineId) {
+        let mut changes = self.changes();
+        let Some(member) = self.member(id) else { return };
+        // The sender is a field of this fleet, so it is never gone before.
+        let _ = changes.wait_for(|_| member.lock().leaving).await;
+        member.load.idle().await;
+        self.write().by_id.remove(&id);
+        self.changed();
+    }
+
+    /// Attempts that begin from now on see the new role; those under way go on.
+    pub fn set_role(&self, id: EngineId, role: Role) -> Result<(), NotThere> {
+        self.change_present(id, |state| state.role = role)
+    }
+
+    /// Ascending; engines that are leaving are among them.
+    pub fn ids(&self) -> Vec<EngineId> {
+        self.read().by_id.keys().copied().collect()
+    }
+
+    /// Also of an engine that is leaving.
+    pub fn id(&self, name: &str) -> Option<EngineId> {
+        self.read().by_id.iter().find(|(_, member)| member.name == name).map(|(id, _)| *id)
+    }
+
+    pub fn name(&self, id: EngineId) -> String {
+        self.member(id).map_or_else(|| "?".to_owned(), |member| member.name.clone())
     }
 
     /// A process for this engine starts again.
@@ -139,12 +119,11 @@ impl Fleet {
 
     /// The engine answers; the one that had this place before is dropped.
     pub fn engine_ready(&self, id: EngineId, engine: Arc<dyn Engine>) {
-        let cached = prefix_index::follow(self.name(id), &engine, &self.counters);
+        let cached = prefix_index::follow(&self.name(id), &engine, &self.counters);
         self.change(id, |state| {
             state.info = Some(engine.info().clone());
             state.report = EngineReport::default();
-            let (signs, liveness) = (None, watch::Sender::default());
-            state.presence = Presence::Ready(Running { engine, cached, signs, liveness });
+            state.presence = Presence::Ready(Running::new(engine, cached));
         });
     }
 
@@ -161,7 +140,7 @@ impl Fleet {
     /// An engine that has shown no life for `limit` is hung: it gets no more requests, and those it has go on elsewhere.
     /// `start_anew`: this process did not run, so the time that an engine was silent counts from now.
     pub(crate) fn check_heartbeats(&self, now: Duration, limit: Duration, start_anew: bool) {
-        for member in &self.members {
+        for member in self.read().by_id.values() {
             let Some(liveness) = member.lock().check(now, limit, start_anew) else { continue };
             match liveness {
                 Liveness::Responsive => tracing::info!(engine = member.name, "shows life again"),
@@ -170,13 +149,13 @@ impl Fleet {
                 }
                 Liveness::Lost => tracing::warn!(engine = member.name, "has not come back to life"),
             }
-            self.changes.send_modify(|count| *count += 1);
+            self.changed();
         }
     }
 
     /// Waits until the engine that is ready now has shown no life for twice the limit. Never returns when none is.
     pub async fn lost(&self, id: EngineId) {
-        let liveness = self.members.get(id.0).and_then(|member| match &member.lock().presence {
+        let liveness = self.member(id).and_then(|member| match &member.lock().presence {
             Presence::Ready(running) => Some(running.liveness.subscribe()),
             _ => None,
         });
@@ -190,7 +169,8 @@ impl Fleet {
 
     /// What the engine's prefix cache holds, as far as this router has heard; `None` while it is not ready.
     pub fn cached_on(&self, id: EngineId) -> Option<Arc<PrefixIndex>> {
-        let state = self.members.get(id.0)?.lock();
+        let member = self.member(id)?;
+        let state = member.lock();
         state.running().map(|running| Arc::clone(&running.cached))
     }
 
@@ -200,19 +180,20 @@ impl Fleet {
     }
 
     pub fn is_ready(&self) -> bool {
-        self.members.iter().any(|member| member.lock().ready().is_some())
+        self.read().by_id.values().any(|member| member.lock().ready().is_some())
     }
 
     /// Who can be sent a request with this prompt now.
     pub(crate) fn roster(&self, past: &Past, prompt: &Arc<PromptPages>) -> Roster {
         let failed = Failed::default();
-        let ready = self.ids().zip(&self.members).filter_map(|(id, member)| {
+        let members = self.read();
+        let ready = members.by_id.iter().filter_map(|(&id, member)| {
             let (load, counters) = (Arc::clone(&member.load), Arc::clone(&self.counters));
             let state = member.lock();
             let Running { engine, cached, liveness, .. } = state.ready()?;
             let (engine, liveness) = (Arc::clone(engine), liveness.subscribe());
             let (cached, prompt, failed) = (Arc::clone(cached), Arc::clone(prompt), failed.clone());
-            Some(Pick { id, role: member.role, engine, cached, prompt, liveness, load, counters, failed })
+            Some(Pick { id, role: state.role, engine, cached, prompt, liveness, load, counters, failed })
         });
         Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
     }
@@ -225,66 +206,44 @@ impl Fleet {
         self.counters.totals()
     }
 
+    /// Ascending by id.
     pub fn status(&self) -> Vec<EngineStatus> {
-        self.members.iter().map(Member::status).collect()
+        self.read().by_id.iter().map(|(id, member)| member.status(*id)).collect()
     }
 
     fn change(&self, id: EngineId, change: impl FnOnce(&mut State)) {
-        if let Some(member) = self.members.get(id.0) {
+        if let Some(member) = self.member(id) {
             change(&mut member.lock());
-            self.changes.send_modify(|count| *count += 1);
-        }
-    }
-}
-
-impl Member {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn status(&self) -> EngineStatus {
-        let state = self.lock();
-        let ready = state.ready();
-        EngineStatus {
-            name: self.name.clone(),
-            role: self.role,
-            alive: ready.is_some() || matches!(state.presence, Presence::Starting),
-            ready: ready.is_some(),
-            info: state.info.clone(),
-            report: state.running().map_or_else(|| state.report.clone(), |running| running.engine.report()),
-            in_flight: self.load.in_flight(),
-            restarts: state.restarts,
-            hangs: state.hangs,
-        }
-    }
-}
-
-impl State {
-    fn running(&self) -> Option<&Running> {
-        match &self.presence {
-            Presence::Ready(running) if running.engine.is_alive() => Some(running),
-            _ => None,
+            self.changed();
         }
     }
 
-    /// Can be sent requests.
-    fn ready(&self) -> Option<&Running> {
-        self.running().filter(|running| *running.liveness.borrow() == Liveness::Responsive)
+    /// For engines that are not leaving.
+    fn change_present(&self, id: EngineId, change: impl FnOnce(&mut State)) -> Result<(), NotThere> {
+        let member = self.member(id).ok_or(NotThere)?;
+        let mut state = member.lock();
+        if state.leaving {
+            return Err(NotThere);
+        }
+        change(&mut state);
+        drop(state);
+        self.changed();
+        Ok(())
     }
 
-    /// The liveness that it has now, if it is another than before.
-    fn check(&mut self, now: Duration, limit: Duration, start_anew: bool) -> Option<Liveness> {
-        let Presence::Ready(running) = &mut self.presence else { return None };
-        let heartbeats = running.engine.heartbeats()?;
-        let signs = running.signs.get_or_insert_with(|| LifeSigns::from(now));
-        if start_anew {
-            signs.start_anew(now);
-        }
-        let liveness = signs.check(now, heartbeats, limit);
-        let before = running.liveness.send_replace(liveness);
-        if before == Liveness::Responsive && liveness != before {
-            self.hangs += 1;
-        }
-        (liveness != before).then_some(liveness)
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn member(&self, id: EngineId) -> Option<Arc<Member>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use baton_protocol::TokenStream;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse, pending};
 
-use crate::fleet::EngineId;
+use crate::engine::EngineId;
 use crate::load::LoadGuard;
 use crate::pick::{Pick, Sending};
 

@@ -10,10 +10,12 @@
 
 mod counters;
 mod dispatcher;
+mod engine;
 mod fleet;
 mod heartbeat;
 mod leg;
 mod load;
+mod member;
 mod pick;
 mod prefix_index;
 mod prompt_pages;
@@ -28,7 +30,8 @@ mod watchdog;
 
 pub use counters::{Resumed, RouterCounters};
 pub use dispatcher::{DispatchConfig, Dispatcher};
-pub use fleet::{EngineId, EngineStatus, Fleet, Role};
+pub use engine::{EngineId, EngineState, EngineStatus, Role};
+pub use fleet::{Fleet, NameTaken, NotThere};
 pub use heartbeat::HeartbeatMonitor;
 pub use leg::Leg;
 pub use load::InFlight;

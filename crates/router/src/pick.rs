@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::counters::Counters;
-use crate::fleet::{EngineId, Role};
+use crate::engine::{EngineId, Role};
 use crate::heartbeat::Liveness;
 use crate::leg::Leg;
 use crate::load::{Load, LoadGuard};

@@ -118,7 +118,7 @@ impl Relay {
                         self.accept(event)?;
                     }
                 }
-                Next::Timeout => return Err(self.silent(self.fleet.name(leg.engine()))),
+                Next::Timeout => return Err(self.silent(&self.fleet.name(leg.engine()))),
             }
         }
         Ok(())

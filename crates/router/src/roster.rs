@@ -8,7 +8,7 @@ use baton_core::{GenerateRequest, Retry, ServeError, TokenRange};
 use baton_protocol::Destination;
 use futures_util::FutureExt;
 
-use crate::fleet::{EngineId, Role};
+use crate::engine::{EngineId, Role};
 use crate::pick::{Failed, Pick, Sending};
 
 pub struct Roster {

@@ -44,16 +44,16 @@ impl HangChecker<'_> {
         if let Some(since) = hung {
             let since = since.max(self.running_since);
             let noticed_at = since + self.limit() + self.delay();
-            if self.now > noticed_at && (before.ready || before.in_flight != InFlight::default()) {
+            if self.now > noticed_at && (before.is_ready() || before.in_flight != InFlight::default()) {
                 let load = before.in_flight;
-                return Err(format!("hangs since {since:?}, and is in use: ready {}, {load:?}", before.ready));
+                return Err(format!("hangs since {since:?}, and is in use: ready {}, {load:?}", before.is_ready()));
             }
             if last_request_at > noticed_at {
                 return Err(format!("hangs since {since:?}, and got a request at {last_request_at:?}"));
             }
         }
         let since = resumed_at.unwrap_or_default().max(self.running_since);
-        if hung.is_none() && self.now > since + self.delay() && !after.ready {
+        if hung.is_none() && self.now > since + self.delay() && !after.is_ready() {
             return Err(format!("lives since {since:?}, and is not used again"));
         }
         Ok(())

@@ -113,7 +113,7 @@ impl World {
                 self.log.report_violation(Checker::Hang, format!("router {incarnation}, {:?}: {message}", process.id));
             }
             self.past.hangs.noticed += after.hangs - before.hangs;
-            self.past.hangs.back += u64::from(after.ready && !before.ready);
+            self.past.hangs.back += u64::from(after.is_ready() && !before.is_ready());
             if restarts && is_lost {
                 lost.push(engine);
             }

@@ -69,7 +69,7 @@ const SHARDS: [(&str, &str, ShardReading); 3] = [
 pub(super) fn engine_numbers(page: &mut Page, engines: &[EngineStatus]) {
     let mut up = page.family("baton_engine_up", Kind::Gauge, "1 when the engine can be sent requests.");
     for engine in engines {
-        up.sample(&[("engine", &engine.name), ("role", engine.role.name())], u8::from(engine.ready));
+        up.sample(&[("engine", &engine.name), ("role", engine.role.name())], u8::from(engine.is_ready()));
     }
     let mut restarts = page.family(
         "baton_engine_restarts_total",

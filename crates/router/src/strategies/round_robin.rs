@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
 
-use crate::fleet::EngineId;
+use crate::engine::EngineId;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::Roster;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use baton_protocol::Engine;
 use baton_router::{
-    Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, Role, RoundRobin, TokioRuntime,
+    Disagg, DispatchConfig, Dispatcher, EngineId, EngineState, Fleet, HeartbeatMonitor, Role, RoundRobin, TokioRuntime,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -30,7 +30,7 @@ async fn a_hung_engine_s_streams_go_on_elsewhere_until_it_is_back() {
     let _monitor = watch_over(&fleet);
     let dispatcher = Dispatcher::new(Arc::clone(&fleet), Arc::new(RoundRobin::default()), DispatchConfig::default());
     sleep(Duration::from_secs(60)).await;
-    assert!(fleet.status().iter().all(|engine| engine.ready && engine.hangs == 0));
+    assert!(fleet.status().iter().all(|engine| engine.is_ready() && engine.hangs == 0));
 
     first.heart.stop(true);
     let begun = Instant::now();
@@ -39,7 +39,7 @@ async fn a_hung_engine_s_streams_go_on_elsewhere_until_it_is_back() {
     assert!((LIMIT - Duration::from_millis(300)..NOTICED).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!((dispatcher.counters().resumed.engine_lost, first.dropped.lock().unwrap().len()), (1, 1));
     let hung = &fleet.status()[0];
-    assert_eq!((hung.ready, hung.alive, hung.hangs), (false, false, 1));
+    assert_eq!((hung.state, hung.hangs), (EngineState::Hung, 1));
     for _ in 0..4 {
         read(dispatcher.generate(request(1, 4)).await.unwrap(), 1).await;
     }
@@ -49,7 +49,7 @@ async fn a_hung_engine_s_streams_go_on_elsewhere_until_it_is_back() {
     timeout(2 * LIMIT - begun.elapsed() + Duration::from_millis(300), fleet.lost(EngineId(0))).await.unwrap();
     first.heart.stop(false);
     sleep(LIMIT / 10).await;
-    assert!(fleet.status()[0].ready);
+    assert!(fleet.status()[0].is_ready());
     for _ in 0..2 {
         read(dispatcher.generate(request(1, 4)).await.unwrap(), 1).await;
     }
@@ -127,5 +127,5 @@ async fn a_router_that_was_suspended_takes_no_engine_for_hung() {
     engines[0].heart.stop(false);
     sleep(LIMIT).await;
     let status = fleet.status();
-    assert_eq!([&status[0], &status[1]].map(|engine| (engine.ready, engine.hangs)), [(true, 0), (false, 1)]);
+    assert_eq!([&status[0], &status[1]].map(|engine| (engine.is_ready(), engine.hangs)), [(true, 0), (false, 1)]);
 }

@@ -7,6 +7,7 @@ mod custom_strategy;
 mod disagg;
 mod disagg_faults;
 mod hangs;
+mod membership;
 mod resume;
 mod scripted;
 mod strategies;
