@@ -1,5 +1,7 @@
 //! The gateway's data about a model, read from the model's small files.
 
+use std::sync::Arc;
+
 use baton_gateway::{ModelCard, SamplingDefaults};
 use baton_model::ModelFiles;
 
@@ -31,6 +33,6 @@ pub(crate) fn model_card(files: &ModelFiles, max_context_tokens: usize) -> Resul
         },
         max_context_tokens: max_context_tokens as u32,
         vocab_size: decoder.vocab as u32,
-        tokenizer: text.tokenizer,
+        tokenizer: Arc::new(text.tokenizer),
     })
 }

@@ -152,7 +152,7 @@ impl Deployment {
         &self.dispatcher
     }
 
-    pub fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.gateway.card().tokenizer
     }
 

@@ -1,8 +1,7 @@
-//! The error of a command or a deployment: one message, possibly a hint, and an exit code that shows whether the user can fix it.
+//! The error of a command or a deployment: one message, possibly a hint, and an exit status that shows whether the user can fix it.
 
 use std::fmt;
 use std::path::Path;
-use std::process::ExitCode;
 
 #[derive(Debug)]
 pub struct Failure {
@@ -13,9 +12,9 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// An argument, configuration or model that cannot work. Exit code 2, as for a mistyped option.
+    /// An argument, configuration or model that cannot work. Exit status 2, as for a mistyped option.
     User,
-    /// Everything else. Exit code 1.
+    /// Everything else. Exit status 1.
     Ours,
 }
 
@@ -55,10 +54,10 @@ impl Failure {
         self.cause == Cause::User
     }
 
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_status(&self) -> u8 {
         match self.cause {
-            Cause::User => ExitCode::from(2),
-            Cause::Ours => ExitCode::FAILURE,
+            Cause::User => 2,
+            Cause::Ours => 1,
         }
     }
 }

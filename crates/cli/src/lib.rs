@@ -38,7 +38,7 @@ mod topology;
 
 use std::ffi::OsString;
 use std::panic;
-use std::process::{self, ExitCode};
+use std::process;
 
 use baton_launcher::Screen;
 use clap::Parser;
@@ -50,14 +50,14 @@ pub use failure::Failure;
 pub use logging::start as start_logging;
 pub use serve::prepare;
 
-/// A command with its arguments, the first of which is the name of the program.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs a command with its arguments, the first of which is the name of the program, and returns its exit status.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     end_with_the_reader();
     match run(Cli::parse_from(arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             eprintln!("{failure}");
-            failure.exit_code()
+            failure.exit_status()
         }
     }
 }

@@ -1,5 +1,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    baton_cli::main(std::env::args_os())
+    ExitCode::from(baton_cli::main(std::env::args_os()))
 }

@@ -1,5 +1,7 @@
 //! What the gateway has to know about the model it serves.
 
+use std::sync::Arc;
+
 use baton_core::TokenId;
 use baton_text::{ChatTemplate, Tokenizer};
 use serde::Serialize;
@@ -7,7 +9,7 @@ use serde::Serialize;
 pub struct ModelCard {
     /// The name that clients put into `model`.
     pub id: String,
-    pub tokenizer: Tokenizer,
+    pub tokenizer: Arc<Tokenizer>,
     /// `None`: the model cannot chat.
     pub template: Option<ChatTemplate>,
     /// Stands in for an empty prompt.

@@ -65,7 +65,7 @@ impl Fleet {
     /// A further engine, which is starting.
     pub fn add(&self, name: impl Into<String>, role: Role) -> Result<EngineId, NameTaken> {
         let (name, mut members) = (name.into(), self.write());
-        if members.by_id.values().any(|member| member.name == name) {
+        if members.by_id.values().any(|member| *member.name == *name) {
             return Err(NameTaken(name));
         }
         let id = EngineId(members.next);
@@ -102,11 +102,11 @@ impl Fleet {
 
     /// Also of an engine that is leaving.
     pub fn id(&self, name: &str) -> Option<EngineId> {
-        self.read().by_id.iter().find(|(_, member)| member.name == name).map(|(id, _)| *id)
+        self.read().by_id.iter().find(|(_, member)| *member.name == *name).map(|(id, _)| *id)
     }
 
     pub fn name(&self, id: EngineId) -> String {
-        self.member(id).map_or_else(|| "?".to_owned(), |member| member.name.clone())
+        self.member(id).map_or_else(|| "?".to_owned(), |member| member.name.to_string())
     }
 
     /// A process for this engine starts again.
@@ -143,11 +143,11 @@ impl Fleet {
         for member in self.read().by_id.values() {
             let Some(liveness) = member.lock().check(now, limit, start_anew) else { continue };
             match liveness {
-                Liveness::Responsive => tracing::info!(engine = member.name, "shows life again"),
+                Liveness::Responsive => tracing::info!(engine = &*member.name, "shows life again"),
                 Liveness::Hung => {
-                    tracing::warn!(engine = member.name, "shows no sign of life: its requests go on elsewhere")
+                    tracing::warn!(engine = &*member.name, "shows no sign of life: its requests go on elsewhere")
                 }
-                Liveness::Lost => tracing::warn!(engine = member.name, "has not come back to life"),
+                Liveness::Lost => tracing::warn!(engine = &*member.name, "has not come back to life"),
             }
             self.changed();
         }
@@ -193,7 +193,8 @@ impl Fleet {
             let Running { engine, cached, liveness, .. } = state.ready()?;
             let (engine, liveness) = (Arc::clone(engine), liveness.subscribe());
             let (cached, prompt, failed) = (Arc::clone(cached), Arc::clone(prompt), failed.clone());
-            Some(Pick { id, role: state.role, engine, cached, prompt, liveness, load, counters, failed })
+            let name = Arc::clone(&member.name);
+            Some(Pick { id, name, role: state.role, engine, cached, prompt, liveness, load, counters, failed })
         });
         Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
     }

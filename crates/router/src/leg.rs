@@ -15,7 +15,8 @@ pub struct Leg {
     stream: TokenStream,
     /// Resolves when the engine shows no sign of life.
     hung: Fuse<BoxFuture<'static, ()>>,
-    _load: LoadGuard,
+    /// Absent where the legs that are passed on hold it.
+    _load: Option<LoadGuard>,
     /// Until the prompt is computed.
     prefilling: Option<LoadGuard>,
     sending: Option<Sending>,
@@ -24,10 +25,24 @@ pub struct Leg {
 }
 
 impl Leg {
+    /// Events of legs on `engine` and ones like it, passed on by what reads them.
+    pub fn passed_on(engine: Pick, stream: TokenStream) -> Self {
+        let hung = pending().boxed().fuse();
+        Self { engine, stream, hung, _load: None, prefilling: None, sending: None, expected_cached: None }
+    }
+
     pub(crate) fn new(engine: Pick, stream: TokenStream, load: LoadGuard, prefilling: LoadGuard) -> Self {
         let pick = engine.clone();
         let hung = async move { pick.hung().await }.boxed().fuse();
-        Self { engine, stream, hung, _load: load, prefilling: Some(prefilling), sending: None, expected_cached: None }
+        Self {
+            engine,
+            stream,
+            hung,
+            _load: Some(load),
+            prefilling: Some(prefilling),
+            sending: None,
+            expected_cached: None,
+        }
     }
 
     /// With its prompt's event the estimate and the truth are counted.
@@ -46,11 +61,12 @@ impl Leg {
         self.engine.id
     }
 
-    pub(crate) fn pick(&self) -> &Pick {
+    pub fn pick(&self) -> &Pick {
         &self.engine
     }
 
-    pub(crate) fn end_choice(&mut self, choice: Choice) {
+    /// Nothing more is wanted of this choice.
+    pub fn end_choice(&mut self, choice: Choice) {
         self.stream.end_choice(choice);
     }
 

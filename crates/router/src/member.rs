@@ -13,7 +13,7 @@ use crate::load::Load;
 use crate::prefix_index::PrefixIndex;
 
 pub(crate) struct Member {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) load: Arc<Load>,
     state: Mutex<State>,
 }
@@ -63,7 +63,7 @@ impl Member {
             info: None,
             report: EngineReport::default(),
         };
-        Self { name, load: Arc::default(), state: Mutex::new(state) }
+        Self { name: name.into(), load: Arc::default(), state: Mutex::new(state) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,7 +74,7 @@ impl Member {
         let state = self.lock();
         EngineStatus {
             id,
-            name: self.name.clone(),
+            name: self.name.to_string(),
             role: state.role,
             state: state.engine_state(),
             info: state.info.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_core::{GenerateRequest, ServeError, TokenRange};
+use baton_core::{EngineReport, GenerateRequest, ServeError, TokenRange};
 use baton_protocol::{Destination, Engine, Reservation, Sent};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -21,6 +21,7 @@ use crate::prompt_pages::PromptPages;
 #[derive(Clone)]
 pub struct Pick {
     pub(crate) id: EngineId,
+    pub(crate) name: Arc<str>,
     pub(crate) role: Role,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) cached: Arc<PrefixIndex>,
@@ -51,6 +52,10 @@ impl Pick {
         self.id
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn role(&self) -> Role {
         self.role
     }
@@ -63,6 +68,21 @@ impl Pick {
     /// How much of the request's prompt this engine would take from its prefix cache, as far as is known: whole pages.
     pub fn cached_tokens(&self) -> u32 {
         self.prompt.cached_tokens(&self.cached)
+    }
+
+    /// The engine's newest report, of all its callers' requests.
+    pub fn report(&self) -> EngineReport {
+        self.engine.report()
+    }
+
+    /// Requests there: of other routers as reported, and of this one, as it knows best. A report is always a little old.
+    pub fn sequences(&self) -> u32 {
+        self.engine.report().others().sequences + self.load.in_flight().sequences
+    }
+
+    /// Prompt tokens that it has still to compute, counted in the same way.
+    pub fn prefill_tokens(&self) -> u64 {
+        self.engine.report().others().pending_prefill_tokens + self.load.in_flight().prefill_tokens
     }
 
     /// Reserves room for the KV of `prompt[..end]`.
@@ -130,15 +150,6 @@ impl Pick {
 
     pub(crate) fn numerics_id(&self) -> &str {
         &self.engine.info().numerics_id
-    }
-
-    /// What others have there, as reported, and what this router has, as it knows best: a report is always a little old.
-    pub(crate) fn sequences(&self) -> u32 {
-        self.engine.report().others().sequences + self.load.in_flight().sequences
-    }
-
-    pub(crate) fn prefill_tokens(&self) -> u64 {
-        self.engine.report().others().pending_prefill_tokens + self.load.in_flight().prefill_tokens
     }
 
     pub(crate) fn has_failed(&self, error: &ServeError) {

@@ -46,6 +46,11 @@ impl Roster {
         self.ready.is_empty()
     }
 
+    /// All of them, whatever their roles.
+    pub fn engines(&self) -> Candidates {
+        self.candidates(Work::Decode, |_| true)
+    }
+
     /// Those that compute prompts for others.
     pub fn prefill(&self) -> Candidates {
         self.candidates(Work::Prefill, |role| role != Role::Decode)
@@ -75,6 +80,10 @@ impl Roster {
 impl Candidates {
     pub fn is_empty(&self) -> bool {
         self.engines.is_empty()
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Pick> {
+        self.engines.iter()
     }
 
     /// Those that can hand KV to `receiver`: others than itself, with the same numerics.

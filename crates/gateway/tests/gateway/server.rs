@@ -61,7 +61,7 @@ impl Server {
         let config = TokenizerConfig::from_json(config).unwrap();
         let card = ModelCard {
             id: MODEL.to_owned(),
-            tokenizer: tokenizer(),
+            tokenizer: Arc::new(tokenizer()),
             template: ChatTemplate::from_files(&config, None).unwrap().filter(|_| options.template),
             bos_token: options.bos.then_some(TokenId(0)),
             eos_tokens: vec![TokenId(0), TokenId(2)],

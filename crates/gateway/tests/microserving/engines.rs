@@ -110,7 +110,7 @@ impl Setup {
 fn card(tokenizer: &str) -> Result<ModelCard, String> {
     Ok(ModelCard {
         id: DEFAULT_MODEL.to_owned(),
-        tokenizer: Tokenizer::from_json(tokenizer.as_bytes()).map_err(|error| error.to_string())?,
+        tokenizer: Arc::new(Tokenizer::from_json(tokenizer.as_bytes()).map_err(|error| error.to_string())?),
         template: None,
         bos_token: Some(TokenId(0)),
         eos_tokens: vec![TokenId(0), TokenId(2)],
