@@ -1,24 +1,25 @@
 //! What a deployment is made of, before anything of it is started.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::EngineInfo;
 use baton_launcher::{LaunchError, LaunchPlan};
 use baton_model::{DEFAULT_MODEL, ModelFiles};
 use baton_protocol::SessionError;
+use baton_router::Strategy;
 
 use crate::config::RouterConfig;
 use crate::failure::Failure;
 use crate::located::Located;
 use crate::mock;
-use crate::router_options::RouterMode;
 
 /// The longest time between two announcements of an engine that loads; it announces every percent of its weights.
 pub(crate) const ENGINE_SILENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Blueprint {
     pub(crate) config: RouterConfig,
-    pub(crate) mode: RouterMode,
+    pub(crate) strategy: Arc<dyn Strategy>,
     pub(crate) files: ModelFiles,
     /// The context length of the engines that will be started here, if any.
     pub(crate) context_tokens: usize,

@@ -24,7 +24,6 @@ const LEAST_BODY_MEMORY: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct RouterConfig {
     pub(crate) listen: Endpoint,
-    pub(crate) pd_balance_factor: f64,
     pub(crate) gateway: GatewayConfig,
     pub(crate) connect_timeout: Duration,
     pub(crate) hang_timeout: Duration,
@@ -33,12 +32,6 @@ pub(crate) struct RouterConfig {
 
 impl RouterConfig {
     pub(crate) fn decide(options: RouterOptions) -> Result<Self, Failure> {
-        let pd_balance_factor = options.pd_balance_factor.unwrap_or(0.0);
-        if !(0.0..1.0).contains(&pd_balance_factor) {
-            return Err(Failure::user(format!(
-                "--pd-balance-factor must be at least 0 and below 1, not {pd_balance_factor}"
-            )));
-        }
         let hang_s = options.hang_timeout.unwrap_or(DEFAULT_HANG_S);
         if !(1..=LONGEST_HANG_S).contains(&hang_s) {
             return Err(Failure::user(format!("--hang-timeout must be between 1 and {LONGEST_HANG_S}")));
@@ -55,7 +48,6 @@ impl RouterConfig {
                 host: options.router_host.unwrap_or_else(Host::localhost),
                 port: options.router_port.unwrap_or(DEFAULT_PORT),
             },
-            pd_balance_factor,
             gateway,
             connect_timeout: Duration::from_secs(options.connect_timeout.unwrap_or(DEFAULT_CONNECT_S)),
             hang_timeout: Duration::from_secs(hang_s),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::byte_size::ByteSize;
     use crate::fleet_options::ModelLib;
-    use crate::router_options::RouterMode;
+    use crate::strategy::{RouterMode, StrategyParameters};
 
     #[test]
     fn keys_are_the_options_names() {
@@ -80,17 +80,21 @@ mod tests {
             endpoint-ports = [1, 2]
             enable-prefix-cache = false
             kv-memory = '2G'
+            pd-balance-factor = 0.5
+            load-slack = 3
         ";
         let options = parse(text).unwrap();
         assert_eq!(options.model.as_deref(), Some("m"));
         assert_eq!(options.router.router_host, Some("0.0.0.0".parse().unwrap()));
         assert_eq!((options.router.router_port, options.fleet.decode), (Some(9000), Some(2)));
-        assert_eq!(options.router.router_mode, Some(RouterMode::RoundRobin));
+        assert_eq!(options.router.router_mode, Some(RouterMode::ROUND_ROBIN));
         assert_eq!(options.fleet.endpoint_hosts, Some(vec!["a".parse().unwrap(), "::1".parse().unwrap()]));
         assert_eq!(options.fleet.endpoint_ports, Some(vec![1, 2]));
         assert_eq!(options.fleet.model_lib, Some(ModelLib::Cpu));
         assert_eq!(options.engine.enable_prefix_cache, Some(false));
         assert_eq!(options.engine.kv_memory, Some(ByteSize(2 << 30)));
+        let parameters = [("pd_balance_factor", 0.5), ("load_slack", 3.0)];
+        assert_eq!(options.router.parameters, StrategyParameters::from(parameters));
     }
 
     #[test]
@@ -113,6 +117,12 @@ mod tests {
                 "error: endpoint-hosts: \"a:1\" is not a host; write a name or an address, without scheme and port",
             ),
             ("model-lib = 'tpu'", "error: model-lib: unknown variant `tpu`, expected one of `auto`, `cpu`, `mock`"),
+            (
+                "router-mode = 'disag'",
+                "error: router-mode: unknown strategy \"disag\": there are round-robin, least-loaded, prefix-aware and disagg; \
+                 did you mean disagg?",
+            ),
+            ("load-slack = 'x'", "error: load-slack: expected a number, not a string"),
             ("kv-pages = 1\nkv-memory = '1G'", "error: kv-pages and kv-memory cannot both be set"),
             ("port = 1\nrouter-port = 1", "error: port and router-port cannot both be set"),
         ];

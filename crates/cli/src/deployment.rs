@@ -9,7 +9,7 @@ use baton_launcher::{
     Endpoint, Identity, LaunchPlan, Origin, Screen, Shutdown, Stage, connections_within, launch, raise_descriptor_limit,
 };
 use baton_protocol::Secret;
-use baton_router::{Disagg, DispatchConfig, Dispatcher, EngineStatus, Fleet, LeastLoaded, RoundRobin, Strategy};
+use baton_router::{DispatchConfig, Dispatcher, EngineStatus, Fleet};
 use baton_text::Tokenizer;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -20,7 +20,6 @@ use crate::blueprint::{Blueprint, launch_failure};
 use crate::card::model_card;
 use crate::config::RouterConfig;
 use crate::failure::Failure;
-use crate::router_options::RouterMode;
 
 /// Dropping it kills the engines that it started.
 pub struct Deployment {
@@ -43,7 +42,7 @@ pub struct Deployment {
 impl Deployment {
     /// Nothing is started yet. Reaching a stage of `shutdown` ends all of it.
     pub(crate) fn new(blueprint: Blueprint, shutdown: Shutdown, screen: Screen) -> Result<Self, Failure> {
-        let Blueprint { config, mode, files, context_tokens, engines: plan, answers } = blueprint;
+        let Blueprint { config, strategy, files, context_tokens, engines: plan, answers } = blueprint;
         let identity = Identity::of_model(files.name());
         for (engine, info) in &answers {
             identity.check(engine, info).map_err(launch_failure)?;
@@ -51,7 +50,6 @@ impl Deployment {
         let contexts = answers.iter().map(|(_, info)| info.max_context_tokens as usize);
         let card = model_card(&files, contexts.fold(context_tokens, usize::min))?;
         let fleet = Arc::new(plan.fleet());
-        let strategy = strategy(mode, config.pd_balance_factor);
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default()));
         let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
         let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
@@ -188,14 +186,6 @@ async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
             _ => failure,
         }
     })
-}
-
-fn strategy(mode: RouterMode, pd_balance_factor: f64) -> Arc<dyn Strategy> {
-    match mode {
-        RouterMode::Disagg => Arc::new(Disagg::new(pd_balance_factor)),
-        RouterMode::RoundRobin => Arc::new(RoundRobin::default()),
-        RouterMode::LeastLoaded => Arc::new(LeastLoaded),
-    }
 }
 
 fn endpoint(origin: &Origin) -> Option<Endpoint> {

@@ -91,8 +91,7 @@ impl FromStr for EngineUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (endpoint, role) = text.split_once('=').unwrap_or((text, Role::Mixed.name()));
-        let known = [Role::Prefill, Role::Decode, Role::Mixed].into_iter().find(|known| known.name() == role);
-        let role = known.ok_or_else(|| format!("{role:?} is not a role; roles are prefill, decode and mixed"))?;
+        let role = role.parse()?;
         Ok(Self { endpoint: endpoint.parse()?, role })
     }
 }

@@ -34,6 +34,7 @@ mod router_options;
 mod secret;
 mod serve;
 mod sizing;
+mod strategy;
 mod topology;
 
 use std::ffi::OsString;

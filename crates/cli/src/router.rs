@@ -21,6 +21,7 @@ pub(crate) fn run(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
 
 async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
     let topology = Topology::of_router(&args.engines, args.router.router_mode)?;
+    let strategy = topology.mode.strategy(&args.router.parameters)?;
     let config = RouterConfig::decide(args.router)?;
     let endpoints = args.engines.into_iter().map(|engine| engine.endpoint);
     let secret = secret(&args.secret, endpoints.clone())?;
@@ -46,7 +47,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         true => files.decoder().map_err(Failure::user)?.max_context,
         false => usize::MAX,
     };
-    let blueprint = Blueprint { config, mode: topology.mode, files, context_tokens, engines: plan, answers };
+    let blueprint = Blueprint { config, strategy, files, context_tokens, engines: plan, answers };
     deploy(Deployment::new(blueprint, on_signals()?, screen)?).await
 }
 

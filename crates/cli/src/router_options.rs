@@ -1,13 +1,14 @@
 //! Options of gateway and router, which `serve` and `router` share.
 
 use baton_launcher::Host;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
 
 use crate::api_key::TypedKey;
 use crate::byte_size::ByteSize;
 use crate::fleet_options::EngineUrl;
 use crate::secret::SecretOptions;
+use crate::strategy::{RouterMode, StrategyParameters};
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -30,9 +31,9 @@ pub(crate) struct RouterOptions {
     #[arg(long, value_name = "MODE")]
     pub(crate) router_mode: Option<RouterMode>,
 
-    /// Share of each prompt that the decode engine computes itself, from 0 up to 1 [default: 0]
-    #[arg(long, value_name = "SHARE")]
-    pub(crate) pd_balance_factor: Option<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) parameters: StrategyParameters,
 
     /// Memory that the bodies of open requests may take together; one body takes eight times its size at most [default: 512M]
     #[arg(long, value_name = "SIZE")]
@@ -68,28 +69,6 @@ pub(crate) struct RouterArgs {
     pub(crate) secret: SecretOptions,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RouterMode {
-    /// Each engine in turn
-    RoundRobin,
-    /// The engine with the fewest sequences
-    LeastLoaded,
-    /// Prompts on prefill engines, which hand their KV to decode engines
-    Disagg,
-}
-
-impl RouterMode {
-    #[cfg(test)]
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::LeastLoaded => "least-loaded",
-            Self::Disagg => "disagg",
-        }
-    }
-}
-
 impl RouterOptions {
     /// Takes options that are not set here from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
@@ -98,7 +77,7 @@ impl RouterOptions {
             router_port: self.router_port.or(other.router_port),
             api_key: self.api_key.or(other.api_key),
             router_mode: self.router_mode.or(other.router_mode),
-            pd_balance_factor: self.pd_balance_factor.or(other.pd_balance_factor),
+            parameters: self.parameters.or(other.parameters),
             body_memory: self.body_memory.or(other.body_memory),
             connect_timeout: self.connect_timeout.or(other.connect_timeout),
             hang_timeout: self.hang_timeout.or(other.hang_timeout),

@@ -51,6 +51,7 @@ pub async fn prepare(
 
 async fn plan(options: ServeOptions, shutdown: Shutdown, screen: Screen) -> Result<Deployment, Failure> {
     let topology = Topology::of_serve(&options.fleet, options.router.router_mode)?;
+    let strategy = topology.mode.strategy(&options.router.parameters)?;
     let config = RouterConfig::decide(options.router)?;
     check(&options.engine)?;
     let model = options.model.unwrap_or_else(|| DEFAULT_MODEL.to_owned());
@@ -97,8 +98,7 @@ async fn plan(options: ServeOptions, shutdown: Shutdown, screen: Screen) -> Resu
         may_be_missing: false,
     };
     let answers = query_attached(&plan, &screen).await.map_err(launch_failure)?;
-    let mode = topology.mode;
-    Deployment::new(Blueprint { config, mode, files, context_tokens, engines: plan, answers }, shutdown, screen)
+    Deployment::new(Blueprint { config, strategy, files, context_tokens, engines: plan, answers }, shutdown, screen)
 }
 
 enum Location {

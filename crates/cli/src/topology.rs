@@ -5,7 +5,7 @@ use baton_router::Role;
 
 use crate::failure::Failure;
 use crate::fleet_options::{EngineUrl, FleetOptions};
-use crate::router_options::RouterMode;
+use crate::strategy::RouterMode;
 
 /// More are a typing error, and would start as many processes.
 const MAX_ENGINES: usize = 256;
@@ -30,7 +30,7 @@ impl Topology {
     /// The engines of `baton serve`, which are counted (`--prefill`, `--decode`) or listed (`--endpoint-hosts`, `--endpoint-ports`).
     pub(crate) fn of_serve(options: &FleetOptions, mode: Option<RouterMode>) -> Result<Self, Failure> {
         let places = places(options)?;
-        let prefill_by_default = mode == Some(RouterMode::Disagg) || mode.is_none() && places.is_none();
+        let prefill_by_default = mode.is_some_and(RouterMode::uses_prefill) || mode.is_none() && places.is_none();
         let prefill = options.prefill.unwrap_or(prefill_by_default.into());
         let decode = match &places {
             None => options.decode.unwrap_or(1),
@@ -41,9 +41,9 @@ impl Topology {
             return Err(Failure::user(format!("{message}, not {prefill} + {decode}")));
         }
         let mode = mode.unwrap_or(match (prefill, &places) {
-            (1.., _) => RouterMode::Disagg,
-            (0, None) => RouterMode::LeastLoaded,
-            (0, Some(_)) => RouterMode::RoundRobin,
+            (1.., _) => RouterMode::DISAGG,
+            (0, None) => RouterMode::LEAST_LOADED,
+            (0, Some(_)) => RouterMode::ROUND_ROBIN,
         });
         check_mode(mode, prefill, "add --prefill 1")?;
         let whole = if places.is_some() && prefill == 0 { Role::Mixed } else { Role::Decode };
@@ -61,9 +61,9 @@ impl Topology {
             return Err(Failure::user("no engine can decode").hint("give at least one the role decode or mixed"));
         }
         let prefill = roles.iter().filter(|role| **role == Role::Prefill).count();
-        let mode = mode.unwrap_or(if prefill > 0 { RouterMode::Disagg } else { RouterMode::LeastLoaded });
+        let mode = mode.unwrap_or(if prefill > 0 { RouterMode::DISAGG } else { RouterMode::LEAST_LOADED });
         let mixed = roles.iter().filter(|role| **role == Role::Mixed).count();
-        let compute_prompts = if mode == RouterMode::Disagg { prefill + mixed } else { prefill };
+        let compute_prompts = if mode.uses_prefill() { prefill + mixed } else { prefill };
         check_mode(mode, compute_prompts, "give one the role prefill or mixed")?;
         let places = engines.iter().map(|engine| Some(engine.endpoint.clone())).collect();
         Ok(Self { mode, engines: seats(roles, places, vec![None; engines.len()]) })
@@ -122,10 +122,10 @@ fn shards(options: &FleetOptions, engines: usize) -> Result<Vec<Option<usize>>, 
 }
 
 fn check_mode(mode: RouterMode, prefill: usize, hint: &str) -> Result<(), Failure> {
-    match (mode, prefill) {
-        (RouterMode::Disagg, 0) => Err(Failure::user("--router-mode disagg needs prefill engines").hint(hint)),
-        (RouterMode::RoundRobin | RouterMode::LeastLoaded, 1..) => {
-            let message = "prefill engines take part in --router-mode disagg only";
+    match (mode.uses_prefill(), prefill) {
+        (true, 0) => Err(Failure::user(format!("--router-mode {} needs prefill engines", mode.name())).hint(hint)),
+        (false, 1..) => {
+            let message = format!("prefill engines take no part in --router-mode {}", mode.name());
             Err(Failure::user(message).hint("leave out --router-mode or the prefill engines"))
         }
         _ => Ok(()),

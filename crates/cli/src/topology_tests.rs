@@ -76,7 +76,7 @@ fn what_makes_no_sense_is_one_message() {
         ),
         (
             "--prefill 1 --router-mode round-robin",
-            "error: prefill engines take part in --router-mode disagg only\n\
+            "error: prefill engines take no part in --router-mode round-robin\n\
              hint: leave out --router-mode or the prefill engines",
         ),
         ("--endpoint-hosts a,b", "error: --endpoint-hosts needs --endpoint-ports, as many of them"),
@@ -119,13 +119,13 @@ fn a_router_is_given_every_engine() {
     let cases = [
         ("http://a:1", None, "least-loaded: mixed-0@a:1"),
         ("a:1=prefill http://b:2=decode c:3=decode", None, "disagg: prefill-0@a:1 decode-0@b:2 decode-1@c:3"),
-        ("a:1 b:2", Some(RouterMode::RoundRobin), "round-robin: mixed-0@a:1 mixed-1@b:2"),
-        ("a:1 b:2", Some(RouterMode::Disagg), "disagg: mixed-0@a:1 mixed-1@b:2"),
+        ("a:1 b:2", Some(RouterMode::ROUND_ROBIN), "round-robin: mixed-0@a:1 mixed-1@b:2"),
+        ("a:1 b:2", Some(RouterMode::DISAGG), "disagg: mixed-0@a:1 mixed-1@b:2"),
         ("a:1 a:1", None, "error: endpoint a:1 is listed twice"),
         ("a:1=prefill", None, "error: no engine can decode\nhint: give at least one the role decode or mixed"),
         (
             "a:1=decode",
-            Some(RouterMode::Disagg),
+            Some(RouterMode::DISAGG),
             "error: --router-mode disagg needs prefill engines\nhint: give one the role prefill or mixed",
         ),
     ];

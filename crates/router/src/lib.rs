@@ -40,5 +40,8 @@ pub use prefix_index::PrefixIndex;
 pub use retry::RetryPolicy;
 pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
-pub use strategies::{Disagg, LeastLoaded, PrefixAware, RoundRobin};
-pub use strategy::Strategy;
+pub use strategies::{
+    Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, StrategyError, StrategyKind, strategy,
+    strategy_kind,
+};
+pub use strategy::{Parameters, Strategy};

@@ -1,5 +1,6 @@
 //! What a way of serving is: a function from a request and the engines that are ready to one attempt under way.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use baton_core::{GenerateRequest, ServeError};
@@ -8,13 +9,21 @@ use futures_util::future::BoxFuture;
 use crate::leg::Leg;
 use crate::roster::Roster;
 
+/// Of a strategy, by name.
+pub type Parameters = BTreeMap<String, f64>;
+
 /// Sees engines only through the roster. Failures of an attempt are errors, at once or on its leg: the caller takes
 /// care of the next attempt.
 pub trait Strategy: Send + Sync {
     fn name(&self) -> &str;
 
-    /// Starts one attempt at `request` on engines of the roster, which is never empty. The strategy may be replaced while the attempt
-    /// is under way.
+    /// What it was made with.
+    fn parameters(&self) -> Parameters {
+        Parameters::new()
+    }
+
+    /// Starts one attempt at `request` on engines of the roster, which is never empty. The strategy may be replaced while
+    /// the attempt is under way.
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>>;
 }
 

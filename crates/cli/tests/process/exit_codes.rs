@@ -21,7 +21,11 @@ fn bad_values_are_one_message_and_exit_code_2() {
         ),
         (
             &["serve", "--router-mode", "round-robin", "--prefill", "1"],
-            "error: prefill engines take part in --router-mode disagg only\nhint: leave out --router-mode or the prefill engines",
+            "error: prefill engines take no part in --router-mode round-robin\nhint: leave out --router-mode or the prefill engines",
+        ),
+        (
+            &["serve", "--prefill", "0", "--pd-balance-factor", "0.5"],
+            "error: least-loaded takes no --pd-balance-factor",
         ),
         (&["serve", "--pd-balance-factor", "1"], "error: --pd-balance-factor must be at least 0 and below 1, not 1"),
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 1 + 0"),

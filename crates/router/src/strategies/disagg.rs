@@ -15,13 +15,31 @@ use futures_util::future::BoxFuture;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::{Candidates, Roster};
-use crate::strategy::Strategy;
+use crate::strategies::kind::{Parameter, StrategyKind};
+use crate::strategy::{Parameters, Strategy};
 
 pub struct Disagg {
     pd_balance_factor: f64,
 }
 
+const PD_BALANCE_FACTOR: Parameter = Parameter {
+    name: "pd_balance_factor",
+    about: "share of each prompt that the decode engine computes itself, from 0 up to 1",
+    default: 0.0,
+    at_least: 0.0,
+    below: 1.0,
+    is_whole: false,
+};
+
 impl Disagg {
+    pub const KIND: StrategyKind = StrategyKind {
+        name: "disagg",
+        about: "Prompts on prefill engines, which hand their KV to decode engines",
+        uses_prefill: true,
+        parameters: &[PD_BALANCE_FACTOR],
+        make: |given| Arc::new(Self::new(PD_BALANCE_FACTOR.of(given))),
+    };
+
     /// The share of each prompt, 0 to 1, that the decode engine computes itself. With 0 it computes the last token only,
     /// from which the first one is sampled.
     pub fn new(pd_balance_factor: f64) -> Self {
@@ -41,7 +59,11 @@ impl Disagg {
 
 impl Strategy for Disagg {
     fn name(&self) -> &str {
-        "disagg"
+        Self::KIND.name
+    }
+
+    fn parameters(&self) -> Parameters {
+        Parameters::from([(PD_BALANCE_FACTOR.name.to_owned(), self.pd_balance_factor)])
     }
 
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {

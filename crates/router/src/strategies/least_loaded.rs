@@ -5,15 +5,26 @@ use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
 use crate::roster::Roster;
+use crate::strategies::kind::StrategyKind;
 use crate::strategy::Strategy;
 
 /// The engine with the fewest sequences.
 #[derive(Default)]
 pub struct LeastLoaded;
 
+impl LeastLoaded {
+    pub const KIND: StrategyKind = StrategyKind {
+        name: "least-loaded",
+        about: "The engine with the fewest sequences",
+        uses_prefill: false,
+        parameters: &[],
+        make: |_| Arc::new(Self),
+    };
+}
+
 impl Strategy for LeastLoaded {
     fn name(&self) -> &str {
-        "least-loaded"
+        Self::KIND.name
     }
 
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {

@@ -1,11 +1,15 @@
 //! The ways of serving that come with the router.
 
 mod disagg;
+mod kind;
 mod least_loaded;
 mod prefix_aware;
+mod registry;
 mod round_robin;
 
 pub use disagg::Disagg;
+pub use kind::{Parameter, StrategyError, StrategyKind};
 pub use least_loaded::LeastLoaded;
 pub use prefix_aware::PrefixAware;
+pub use registry::{STRATEGIES, strategy, strategy_kind};
 pub use round_robin::RoundRobin;

@@ -7,6 +7,7 @@ use crate::engine::EngineId;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::Roster;
+use crate::strategies::kind::StrategyKind;
 use crate::strategy::Strategy;
 
 /// Each engine in turn, whatever it has to do.
@@ -17,7 +18,7 @@ pub struct RoundRobin {
 
 impl Strategy for RoundRobin {
     fn name(&self) -> &str {
-        "round-robin"
+        Self::KIND.name
     }
 
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
@@ -27,6 +28,14 @@ impl Strategy for RoundRobin {
 }
 
 impl RoundRobin {
+    pub const KIND: StrategyKind = StrategyKind {
+        name: "round-robin",
+        about: "Each engine in turn",
+        uses_prefill: false,
+        parameters: &[],
+        make: |_| Arc::new(Self::default()),
+    };
+
     fn next(&self, roster: &Roster) -> Result<Pick, ServeError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let engine = roster.serving().following(*last)?;
