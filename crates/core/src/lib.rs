@@ -3,6 +3,7 @@
 //! Nothing arrives here and nothing leaves: these are plain types without I/O. A [`GenerateRequest`] is what the gateway
 //! makes of an HTTP body and what an engine consumes; [`TokenEvent`]s are what comes back.
 
+mod affinity;
 mod cache;
 mod error;
 mod event;
@@ -14,6 +15,7 @@ mod range;
 mod report;
 mod request;
 
+pub use affinity::AffinityKey;
 pub use cache::{BlockHash, CacheEvent, CacheLog, CacheUpdate, cache_snapshot};
 pub use error::{Fault, Retry, ServeError};
 pub use event::{

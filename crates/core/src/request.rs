@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AdapterId, Attempt, Choice, RequestId, TokenId};
+use crate::{AdapterId, AffinityKey, Attempt, Choice, RequestId, TokenId};
 
 /// One request for `choices` continuations of one prompt. Everything a client may leave out has been filled in
 /// before, so that two engines that receive it do the same.
@@ -29,6 +29,9 @@ pub struct GenerateRequest {
     pub adapter: Option<AdapterId>,
     /// The prompt's event brings its hidden states, pooled. Nothing is generated: `max_tokens` is 0.
     pub pooling: Option<Pooling>,
+    /// The router's business: engines do not get it.
+    #[serde(skip)]
+    pub affinity: Option<AffinityKey>,
 }
 
 impl GenerateRequest {

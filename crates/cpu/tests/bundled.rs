@@ -144,6 +144,7 @@ fn requests() -> Vec<GenerateRequest> {
                 prompt_logprobs: (id == 6).then_some(1),
                 adapter: None,
                 pooling: None,
+                affinity: None,
             }
         })
         .collect()

@@ -135,6 +135,7 @@ mod tests {
             prompt_logprobs: None,
             adapter: None,
             pooling: None,
+            affinity: None,
         };
         Message::Command(SESSION, Command::Generate { request: Box::new(request), reservation: None }, Instant::now())
     }

@@ -66,6 +66,7 @@ impl Job {
             prompt_logprobs: self.logprobs.filter(|_| self.score_prompt),
             adapter: None,
             pooling: None,
+            affinity: self.params.affinity,
         }
     }
 }

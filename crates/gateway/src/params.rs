@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_core::{SamplingParams, TokenId};
+use baton_core::{AffinityKey, SamplingParams, TokenId};
 use baton_text::{ControlTokens, StopStrings};
 
 use crate::card::ModelCard;
@@ -29,6 +29,7 @@ pub(crate) struct Params {
     pub(crate) include_stop: bool,
     pub(crate) control: ControlTokens,
     pub(crate) delivery: Delivery,
+    pub(crate) affinity: Option<AffinityKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,6 @@ pub(crate) enum Delivery {
 impl Params {
     pub(crate) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Self, ApiError> {
         refuse(fields)?;
-        let _user: Option<String> = fields.take("user")?;
         let choices = fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1);
         check_best_of(fields, choices)?;
         let params = Self {
@@ -56,6 +56,7 @@ impl Params {
                 _ => ControlTokens::Hide,
             },
             delivery: delivery(fields)?,
+            affinity: affinity(fields)?,
         };
         if params.min_tokens > 0 && params.stop_tokens.len() >= card.vocab_size as usize {
             let message = "stop_token_ids names every token, so min_tokens leaves none to generate";
@@ -210,6 +211,12 @@ fn stops(fields: &mut Fields<'_>) -> Result<StopStrings, ApiError> {
         return Err(ApiError::invalid("stop", "stop must not have an empty string"));
     }
     Ok(StopStrings::new(stops))
+}
+
+/// OpenAI's name for requests with a common beginning, or else the user's.
+fn affinity(fields: &mut Fields<'_>) -> Result<Option<AffinityKey>, ApiError> {
+    let (key, user) = (fields.take::<String>("prompt_cache_key")?, fields.take::<String>("user")?);
+    Ok(key.or(user).filter(|name| !name.is_empty()).map(|name| AffinityKey::of(&name)))
 }
 
 fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, ApiError> {

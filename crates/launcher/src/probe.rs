@@ -29,6 +29,7 @@ async fn one_token(engine: &dyn Engine) -> Result<(), ServeError> {
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     };
     let mut stream = engine.start_generate(request, None).await?;
     loop {

@@ -149,6 +149,7 @@ mod tests {
             prompt_logprobs: None,
             adapter: Some(AdapterId(9)),
             pooling: Some(Pooling::Mean),
+            affinity: None,
         }
     }
 

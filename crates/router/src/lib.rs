@@ -41,7 +41,7 @@ pub use retry::RetryPolicy;
 pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
 pub use strategies::{
-    Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, StrategyError, StrategyKind, strategy,
-    strategy_kind,
+    Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, SessionAffinity, StrategyError, StrategyKind,
+    strategy, strategy_kind,
 };
 pub use strategy::{Parameters, Strategy};

@@ -59,6 +59,7 @@ mod tests {
             prompt_logprobs: None,
             adapter: None,
             pooling: None,
+            affinity: None,
         }
     }
 

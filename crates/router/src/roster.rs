@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use baton_core::{GenerateRequest, Retry, ServeError, TokenRange};
+use baton_core::{AffinityKey, GenerateRequest, Retry, ServeError, TokenRange};
 use baton_protocol::Destination;
 use futures_util::FutureExt;
 
@@ -113,6 +113,11 @@ impl Candidates {
     /// The one that would take most of the prompt from its prefix cache; of equals the least loaded.
     pub fn longest_match(&self) -> Result<Pick, ServeError> {
         self.first_by(|pick| (Reverse(pick.cached_tokens()), self.work.load(pick)))
+    }
+
+    /// The one that attracts this key most. When engines come, only keys move that go to them.
+    pub fn home_of(&self, key: AffinityKey) -> Result<Pick, ServeError> {
+        self.first_by(|pick| Reverse(key.weight(pick.name())))
     }
 
     /// The first after `last`, around the circle of ids.

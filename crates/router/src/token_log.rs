@@ -96,6 +96,7 @@ mod tests {
             prompt_logprobs: Some(2),
             adapter: None,
             pooling: None,
+            affinity: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_router::{
     Disagg, DispatchConfig, Dispatcher, EngineId, Fleet, HeartbeatMonitor, InFlight, LeastLoaded, PrefixAware,
-    RoundRobin, Strategy,
+    RoundRobin, SessionAffinity, Strategy,
 };
 
 #[path = "../../router/examples/custom_strategy/strategy.rs"]
@@ -115,6 +115,7 @@ fn strategy(choice: StrategyChoice) -> Arc<dyn Strategy> {
         StrategyChoice::RoundRobin => Arc::new(RoundRobin::default()),
         StrategyChoice::LeastLoaded => Arc::new(LeastLoaded),
         StrategyChoice::PrefixAware { load_slack } => Arc::new(PrefixAware::new(load_slack)),
+        StrategyChoice::SessionAffinity { load_slack } => Arc::new(SessionAffinity::new(load_slack)),
         StrategyChoice::Disagg { pd_balance_factor } => Arc::new(Disagg::new(pd_balance_factor)),
         StrategyChoice::LongPromptsApart { long_tokens } => Arc::new(LongPromptsApart { long_tokens }),
     }

@@ -1,6 +1,6 @@
 //! Random requests of clients.
 
-use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams, TokenId};
+use baton_core::{AffinityKey, Attempt, GenerateRequest, Limits, RequestId, SamplingParams, TokenId};
 
 use crate::model::{NON_FINITE_SEED, VOCAB};
 use crate::random::Random;
@@ -80,5 +80,6 @@ fn plain(id: u64, prompt: Vec<TokenId>, choices: usize, max_tokens: u32) -> Gene
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: Some(AffinityKey::of(&format!("user {}", id % 5))),
     }
 }

@@ -76,6 +76,9 @@ pub(crate) enum StrategyChoice {
     PrefixAware {
         load_slack: u32,
     },
+    SessionAffinity {
+        load_slack: u32,
+    },
     Disagg {
         pd_balance_factor: f64,
     },
@@ -121,8 +124,11 @@ impl Scenario {
             engine.steps_in_flight = random.between(1, 2) as usize;
         }
         for router in &mut scenario.routers {
-            if random.percent(20) {
-                router.strategy = StrategyChoice::PrefixAware { load_slack: random.below(6) as u32 };
+            let load_slack = random.below(6) as u32;
+            match random.below(8) {
+                0 => router.strategy = StrategyChoice::PrefixAware { load_slack },
+                1 => router.strategy = StrategyChoice::SessionAffinity { load_slack },
+                _ => {}
             }
         }
         if scenario.theme != Theme::Fair && random.percent(30) {

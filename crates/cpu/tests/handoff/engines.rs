@@ -142,6 +142,7 @@ pub(crate) fn request(id: u64, family: u32, prompt_tokens: usize) -> GenerateReq
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

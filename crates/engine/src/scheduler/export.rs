@@ -83,6 +83,7 @@ impl Scheduler {
                 prompt_logprobs: None,
                 adapter,
                 pooling: None,
+                affinity: None,
             },
             generates: false,
             sequences: Vec::new(),

@@ -266,6 +266,7 @@ pub(crate) fn request(
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

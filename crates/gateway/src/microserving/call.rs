@@ -54,6 +54,7 @@ pub(super) fn bare_request(id: RequestId, prompt: Arc<[TokenId]>) -> GenerateReq
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use baton_core::{FinishReason, Limits, SamplingParams, ServeError, TokenId};
+use baton_core::{AffinityKey, FinishReason, Limits, SamplingParams, ServeError, TokenId};
 use baton_gateway::GatewayConfig;
 use serde_json::{Value, json};
 
 use crate::client::Connection;
+use crate::engine::Started;
 use crate::server::{MODEL, Options, Server, chat, completion};
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -79,6 +80,29 @@ async fn received(server: &mut Server, path: &str, body: Value) -> (SamplingPara
         .await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     seen.unwrap()
+}
+
+#[tokio::test]
+async fn what_belongs_together_is_the_router_s_to_keep_together() {
+    let mut server = Server::start().await;
+    let cases = [
+        (json!({}), None),
+        (json!({"user": "ann"}), Some("ann")),
+        (json!({"user": ""}), None),
+        (json!({"prompt_cache_key": "thread 7"}), Some("thread 7")),
+        (json!({"prompt_cache_key": "thread 7", "user": "ann"}), Some("thread 7")),
+    ];
+    for (fields, name) in cases {
+        for (path, body) in [(COMPLETIONS, completion(fields.clone())), (CHAT, chat(fields.clone()))] {
+            let mut affinity = None;
+            let seen = |started: &mut Started| {
+                affinity = started.request.affinity;
+                started.answer(" the", FinishReason::Length);
+            };
+            server.post_with(path, body, seen).await;
+            assert_eq!(affinity, name.map(AffinityKey::of), "{fields}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -185,7 +209,7 @@ async fn ids_are_a_prompt_and_nothing_is_the_beginning() {
 #[tokio::test]
 async fn echo_with_and_without_logprobs() {
     let mut server = Server::start().await;
-    let answer = |started: &mut crate::engine::Started| started.answer(" cat", FinishReason::Length);
+    let answer = |started: &mut Started| started.answer(" cat", FinishReason::Length);
     let plain = server.post_with(COMPLETIONS, completion(json!({"prompt": "the", "echo": true})), answer).await.json();
     assert_eq!(plain["choices"][0]["text"], "the cat");
 

@@ -24,6 +24,7 @@ fn request() -> GenerateRequest {
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn request(id: u64, prompt_tokens: usize, max_tokens: u32) -> Generat
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

@@ -127,6 +127,7 @@ pub(crate) fn request(id: u64, choices: usize, prompt: &[u32]) -> GenerateReques
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

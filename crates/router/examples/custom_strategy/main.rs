@@ -50,5 +50,6 @@ fn a_long_request() -> GenerateRequest {
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }

@@ -6,6 +6,7 @@ mod least_loaded;
 mod prefix_aware;
 mod registry;
 mod round_robin;
+mod session_affinity;
 
 pub use disagg::Disagg;
 pub use kind::{Parameter, StrategyError, StrategyKind};
@@ -13,3 +14,4 @@ pub use least_loaded::LeastLoaded;
 pub use prefix_aware::PrefixAware;
 pub use registry::{STRATEGIES, strategy, strategy_kind};
 pub use round_robin::RoundRobin;
+pub use session_affinity::SessionAffinity;

@@ -14,7 +14,7 @@ pub struct PrefixAware {
     load_slack: u32,
 }
 
-const LOAD_SLACK: Parameter = Parameter {
+pub(super) const LOAD_SLACK: Parameter = Parameter {
     name: "load_slack",
     about: "sequences that an engine may have more than the least loaded one",
     default: 8.0,

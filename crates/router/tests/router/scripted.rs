@@ -235,6 +235,7 @@ pub(crate) fn long_request(prompt_tokens: u32, choices: usize, max_tokens: u32) 
         prompt_logprobs: None,
         adapter: None,
         pooling: None,
+        affinity: None,
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::scripted::{Act, Scripted, fleet, long_request, read, request};
-use baton_core::{BlockHash, CacheEvent, EngineLoad, ServeError};
-use baton_router::{DispatchConfig, Dispatcher, EngineId, LeastLoaded, PrefixAware, RoundRobin};
+use baton_core::{AffinityKey, BlockHash, CacheEvent, EngineLoad, GenerateRequest, ServeError};
+use baton_protocol::TokenStream;
+use baton_router::{DispatchConfig, Dispatcher, EngineId, LeastLoaded, PrefixAware, RoundRobin, SessionAffinity};
 
 fn served(engines: &[Arc<Scripted>]) -> Vec<usize> {
     engines.iter().map(|engine| engine.served()).collect()
@@ -137,4 +138,59 @@ async fn what_is_cached_is_expected_and_not_counted_as_load() {
     let _open = dispatcher.generate(long_request(200, 1, 1)).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     assert_eq!(fleet.status()[0].in_flight.prefill_tokens, 40);
+}
+
+/// Which engine serves a request with this key; the stream stays open.
+async fn serve(dispatcher: &Dispatcher, engines: &[Arc<Scripted>], user: Option<&str>) -> (usize, TokenStream) {
+    let before = served(engines);
+    let request = GenerateRequest { affinity: user.map(AffinityKey::of), ..request(1, 1) };
+    let mut stream = dispatcher.generate(request).await.unwrap();
+    stream.next().await.unwrap();
+    let engine = served(engines).iter().zip(before).position(|(after, before)| *after > before).unwrap();
+    (engine, stream)
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_affinity_keeps_a_session_on_its_engine_while_that_is_there() {
+    let engines = [(); 3].map(|()| Scripted::new([]));
+    let fleet = fleet(&engines.each_ref());
+    let strategy = Arc::new(SessionAffinity::new(8));
+    let dispatcher = Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default());
+    let homes = async || {
+        let mut homes = Vec::new();
+        for user in 0..30 {
+            homes.push(serve(&dispatcher, &engines, Some(&format!("user {user}"))).await.0);
+        }
+        homes
+    };
+    let before = homes().await;
+    assert_eq!(homes().await, before);
+    for engine in 0..3 {
+        assert!(before.iter().filter(|home| **home == engine).count() > 4, "{before:?}");
+    }
+
+    fleet.engine_down(EngineId(1));
+    for (before, after) in before.iter().zip(homes().await) {
+        assert!(after == *before || *before == 1 && after != 1, "only sessions of the engine that is gone move");
+    }
+    fleet.engine_ready(EngineId(1), Arc::clone(&engines[1]) as _);
+    assert_eq!(homes().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_affinity_bounds_what_a_session_can_do_to_its_engine() {
+    let engines = [(); 3].map(|()| Scripted::new(vec![Act::Hang; 20]));
+    let dispatcher =
+        Dispatcher::new(fleet(&engines.each_ref()), Arc::new(SessionAffinity::new(2)), DispatchConfig::default());
+    let (mut open, mut homes) = (Vec::new(), Vec::new());
+    for _ in 0..9 {
+        let (home, stream) = serve(&dispatcher, &engines, Some("a busy user")).await;
+        open.push(stream);
+        homes.push(home);
+    }
+    let (first, second, third) = (homes[0], homes[3], homes[6]);
+    assert_eq!(homes[..6], [first, first, first, second, second, second], "in the key's order");
+    assert!(first != second && second != third && first != third, "{homes:?}");
+    assert_eq!(homes[7..], [first, second], "the least loaded one has a sequence by then, and the bound is higher");
+    assert_eq!(serve(&dispatcher, &engines, None).await.0, third, "the least loaded");
 }
