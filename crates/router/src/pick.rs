@@ -85,6 +85,11 @@ impl Pick {
         self.engine.report().others().pending_prefill_tokens + self.load.in_flight().prefill_tokens
     }
 
+    /// Prompt tokens that it has to compute until it has computed this request's, as far as that is not cached.
+    pub fn tokens_until_computed(&self) -> u64 {
+        self.prefill_tokens() + self.prompt.uncached_tokens(&self.cached)
+    }
+
     /// Reserves room for the KV of `prompt[..end]`.
     pub async fn prep_recv(&self, request: &GenerateRequest, end: u32) -> Result<Reserved, ServeError> {
         let load = self.load.decode(request);

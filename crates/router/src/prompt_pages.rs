@@ -34,6 +34,10 @@ impl PromptPages {
         (cached.matching(self.hashes()) * PAGE_TOKENS) as u32
     }
 
+    pub(crate) fn uncached_tokens(&self, cached: &PrefixIndex) -> u64 {
+        self.prompt.len() as u64 - u64::from(self.cached_tokens(cached))
+    }
+
     fn hashes(&self) -> &[BlockHash] {
         let matchable = &self.prompt[..self.prompt.len().saturating_sub(1)];
         self.hashes.get_or_init(|| BlockHash::chain(matchable, self.adapter).collect())

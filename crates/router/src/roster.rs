@@ -104,8 +104,8 @@ impl Candidates {
         self
     }
 
-    /// What others have there plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens to
-    /// compute; who prefills by tokens, then by sequences. At last the lower id wins.
+    /// What others have there plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens
+    /// to compute until this request's are; who prefills by tokens, then by sequences. At last the lower id wins.
     pub fn least_loaded(&self) -> Result<Pick, ServeError> {
         self.first_by(|pick| self.work.load(pick))
     }
@@ -158,8 +158,8 @@ impl Work {
     /// What counts first, and what decides between equals.
     fn load(self, pick: &Pick) -> (u64, u64) {
         match self {
-            Self::Decode => (pick.sequences().into(), pick.prefill_tokens()),
-            Self::Prefill => (pick.prefill_tokens(), pick.sequences().into()),
+            Self::Decode => (pick.sequences().into(), pick.tokens_until_computed()),
+            Self::Prefill => (pick.tokens_until_computed(), pick.sequences().into()),
         }
     }
 }

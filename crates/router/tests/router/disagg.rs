@@ -96,6 +96,39 @@ async fn log_probabilities_of_the_prompt_are_computed_where_it_is_generated() {
     assert_eq!((p.sends(), d.starts(), d.computed_tokens.load(Ordering::Relaxed)), (0, 1, 100));
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_prefill_engine_is_the_one_that_is_done_first_with_what_it_holds() {
+    let wire = Arc::default();
+    let engines = [(); 3].map(|()| Arc::new(Wired::new(&wire)));
+    let [p, q, d] = &engines;
+    let roles = [(Role::Prefill, p), (Role::Prefill, q), (Role::Decode, d)];
+    let dispatcher = dispatcher(&roles, Disagg::new(0.0));
+    let request = || long_request(1000, 1, 1);
+    q.report_cached(&request().prompt, 20);
+    let senders = || [p.sends(), q.sends()];
+
+    // It would compute 360 tokens, the other one 1000.
+    let first = dispatcher.generate(request()).await.unwrap();
+    sleep(MS(2)).await;
+    assert_eq!(senders(), [0, 1]);
+    assert_eq!(
+        dispatcher.fleet_status()[1].in_flight.prefill_tokens,
+        359,
+        "without the last token and the cached ones"
+    );
+    // 359 more before it begins: still less.
+    let second = dispatcher.generate(request()).await.unwrap();
+    sleep(MS(2)).await;
+    assert_eq!(senders(), [0, 2]);
+    let third = dispatcher.generate(request()).await.unwrap();
+    sleep(MS(2)).await;
+    assert_eq!(senders(), [1, 2], "718 before it begins are too many");
+    for stream in [first, second, third] {
+        read(stream, 1).await;
+    }
+    nothing_is_left(&dispatcher, &[p, q, d], "cached prefixes").await;
+}
+
 /// Who sends and who generates, by engine.
 fn work(engines: &[Arc<Wired>]) -> Vec<(usize, usize)> {
     engines.iter().map(|engine| (engine.sends(), engine.starts())).collect()

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baton_core::{
-    EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent, GenerateRequest, ReservationId, ServeError,
-    TokenRange,
+    BlockHash, CacheEvent, CacheUpdate, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent,
+    GenerateRequest, ReservationId, ServeError, TokenId, TokenRange,
 };
-use baton_protocol::{Destination, Engine, Heartbeats, Reservation, Sent, TokenStream};
+use baton_protocol::{CacheFollower, Destination, Engine, Heartbeats, Reservation, Sent, TokenStream};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -26,6 +26,7 @@ pub(crate) struct Wired {
     pub(crate) load: Mutex<EngineLoad>,
     alive: Arc<Alive>,
     pub(crate) heart: Heart,
+    follower: Mutex<Option<Arc<dyn CacheFollower>>>,
     pub(crate) reserved: AtomicUsize,
     open_reservations: Arc<Mutex<BTreeSet<ReservationId>>>,
     pub(crate) sends: Mutex<Vec<TokenRange>>,
@@ -50,6 +51,7 @@ impl Wired {
             load: Mutex::default(),
             alive: Arc::new(Alive { flag: AtomicBool::new(true), died: watch::Sender::new(false) }),
             heart: Heart::default(),
+            follower: Mutex::default(),
             reserved: AtomicUsize::new(0),
             open_reservations: Arc::default(),
             sends: Mutex::default(),
@@ -70,6 +72,14 @@ impl Wired {
 
     pub(crate) fn with_cached(self, cached: u32) -> Self {
         Self { cached, ..self }
+    }
+
+    /// Its prefix cache holds the first `pages` of this prompt.
+    pub(crate) fn report_cached(&self, prompt: &[TokenId], pages: usize) {
+        let blocks = BlockHash::chain(prompt, None).take(pages).collect();
+        let events = vec![CacheEvent::Reset, CacheEvent::Stored { parent: None, blocks }];
+        let follower = self.follower.lock().unwrap().clone().unwrap();
+        follower.cache_changed(CacheUpdate { first: 0, events });
     }
 
     pub(crate) fn starts(&self) -> usize {
@@ -116,6 +126,10 @@ impl Engine for Wired {
 
     fn heartbeats(&self) -> Option<Heartbeats> {
         Some(self.heart.beats())
+    }
+
+    fn follow_cache(&self, follower: Arc<dyn CacheFollower>) {
+        *self.follower.lock().unwrap() = Some(follower);
     }
 
     fn is_alive(&self) -> bool {
