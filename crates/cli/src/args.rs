@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 
 use crate::options::{EngineArgs, ServeOptions};
 use crate::pull::PullArgs;
-use crate::router_options::RouterArgs;
+use crate::router_options::RouterCommand;
 
 /// Baton serves large language models: one command, an OpenAI-compatible API, exact answers.
 #[derive(Parser, Debug)]
@@ -38,13 +38,20 @@ pub(crate) enum Command {
 All options can stand in baton.toml under the same names (port = 9000); the command line wins.")]
     Serve(Box<ServeOptions>),
 
-    /// Serve through engines that run already, here or on other machines
+    /// Serve through engines that run already, here or on other machines; or change a router that serves
     #[command(after_help = "Examples:
   baton engine storyteller-11m --host 10.0.0.2 --port 9001 --secret-file secret  on each engine's machine
   baton router --engine http://10.0.0.2:9001=prefill --engine http://10.0.0.3:9001=decode --secret-file secret
 
-Several routers may share engines. One that is lost is looked for until it is back; its requests go on elsewhere.")]
-    Router(Box<RouterArgs>),
+Several routers may share engines. One that is lost is looked for until it is back; its requests go on elsewhere.
+
+A router that serves, also that of `baton serve`, is changed by those who know the deployment's secret:
+  baton router show                                   its strategy and engines
+  baton router set disagg --pd-balance-factor 0.3     another strategy from now on
+  baton router role decode-0 prefill                  another role; what the engine has is finished
+  baton router add 10.0.0.4:9001 --role decode        an engine joins
+  baton router remove decode-0                        an engine leaves")]
+    Router(Box<RouterCommand>),
 
     /// Run one engine that routers connect to (what `serve` starts as child processes)
     #[command(after_help = "Examples:

@@ -4,12 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_gateway::{Gateway, GatewayConfig};
+use baton_gateway::{Admin, Gateway, GatewayConfig};
 use baton_launcher::{
-    Endpoint, Identity, LaunchPlan, Origin, Screen, Shutdown, Stage, connections_within, launch, raise_descriptor_limit,
+    Endpoint, EnginePlan, Identity, LaunchPlan, Screen, Shutdown, Stage, connections_within, launch,
+    raise_descriptor_limit,
 };
 use baton_protocol::Secret;
-use baton_router::{DispatchConfig, Dispatcher, EngineStatus, Fleet};
+use baton_router::{DispatchConfig, Dispatcher, EngineId, EngineStatus, Fleet};
 use baton_text::Tokenizer;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -20,17 +21,17 @@ use crate::blueprint::{Blueprint, launch_failure};
 use crate::card::model_card;
 use crate::config::RouterConfig;
 use crate::failure::Failure;
+use crate::joining::Joining;
 
 /// Dropping it kills the engines that it started.
 pub struct Deployment {
     model: String,
     secret: Secret,
-    /// Of engines that were given one.
-    endpoints: Vec<Option<Endpoint>>,
     config: RouterConfig,
     fleet: Arc<Fleet>,
     dispatcher: Arc<Dispatcher>,
     gateway: Arc<Gateway>,
+    joining: Arc<Joining>,
     screen: Screen,
     shutdown: Shutdown,
     /// Until it is launched.
@@ -54,15 +55,18 @@ impl Deployment {
         let descriptors = raise_descriptor_limit().map_err(Failure::ours)?;
         let max_connections = config.gateway.max_connections.min(connections_within(descriptors, plan.engines.len()));
         let gateway = GatewayConfig { max_connections, ..config.gateway.clone() };
-        let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), gateway));
+        let joining = Arc::new(Joining::default());
+        let admin = Admin { secret: plan.secret.clone(), membership: Arc::clone(&joining) as _ };
+        let identity = identity.with_context(card.max_context_tokens);
+        let gateway = Arc::new(Gateway::new(card, Arc::clone(&dispatcher), gateway).with_admin(admin));
         Ok(Self {
             model: files.name().to_owned(),
             secret: plan.secret.clone(),
-            endpoints: plan.engines.iter().map(|engine| endpoint(&engine.origin)).collect(),
             config,
             fleet,
             dispatcher,
             gateway,
+            joining,
             screen,
             shutdown,
             plan: Some((plan, identity)),
@@ -102,6 +106,9 @@ impl Deployment {
             () = self.shutdown.reached(Stage::Draining) => None,
             launched = launched => Some(launched.map_err(launch_failure)?),
         };
+        if let Some(engines) = &self.engines {
+            self.joining.open(engines.control().clone());
+        }
         Ok(self.engines.is_some())
     }
 
@@ -161,7 +168,20 @@ impl Deployment {
 
     /// All engines, with the endpoint of each that was given one.
     pub fn engines(&self) -> Vec<(EngineStatus, Option<Endpoint>)> {
-        self.dispatcher.fleet_status().into_iter().zip(self.endpoints.iter().cloned()).collect()
+        let engines = self.dispatcher.fleet_status().into_iter();
+        let placed = engines.map(|engine| {
+            let endpoint = self.endpoint(engine.id);
+            (engine, endpoint)
+        });
+        placed.collect()
+    }
+
+    fn endpoint(&self, id: EngineId) -> Option<Endpoint> {
+        if let Some(engines) = &self.engines {
+            return engines.control().endpoint(id);
+        }
+        let (plan, _) = self.plan.as_ref()?;
+        plan.engines.get(id.0).and_then(EnginePlan::endpoint).cloned()
     }
 
     pub(crate) fn banner(&self, address: SocketAddr) -> Banner {
@@ -186,11 +206,4 @@ async fn bind(listen: &Endpoint) -> Result<TcpListener, Failure> {
             _ => failure,
         }
     })
-}
-
-fn endpoint(origin: &Origin) -> Option<Endpoint> {
-    match origin {
-        Origin::Spawned(_) => None,
-        Origin::Attached(endpoint) => Some(endpoint.clone()),
-    }
 }

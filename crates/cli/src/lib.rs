@@ -2,6 +2,8 @@
 //! [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or [`engine`]; the first two
 //! share [`deploy`]. Programs that embed Baton [prepare] a [`Deployment`] with the same options.
 
+mod admin;
+mod admin_client;
 mod api_key;
 mod args;
 mod banner;
@@ -21,6 +23,7 @@ mod fabric;
 mod failure;
 mod fleet_options;
 mod header_value;
+mod joining;
 mod located;
 mod logging;
 mod machine;

@@ -5,18 +5,22 @@ use baton_launcher::{Endpoint, EnginePlan, LaunchPlan, Origin, Screen, query_att
 use baton_model::{ModelFiles, bundled_names};
 use baton_protocol::Secret;
 
+use crate::admin;
 use crate::blueprint::{Blueprint, ENGINE_SILENCE, launch_failure, open_model};
 use crate::config::RouterConfig;
 use crate::deploy::{block_on, deploy, on_signals};
 use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::mock;
-use crate::router_options::RouterArgs;
+use crate::router_options::{RouterArgs, RouterCommand};
 use crate::secret::{SecretOptions, needs_secret};
 use crate::topology::Topology;
 
-pub(crate) fn run(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
-    block_on(route(args, screen))
+pub(crate) fn run(command: RouterCommand, screen: Screen) -> Result<(), Failure> {
+    match command.admin {
+        Some(change) => admin::run(change),
+        None => block_on(route(command.args, screen)),
+    }
 }
 
 async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use baton_launcher::Host;
 use clap::Args;
 use serde::Deserialize;
 
+use crate::admin::AdminCommand;
 use crate::api_key::TypedKey;
 use crate::byte_size::ByteSize;
 use crate::fleet_options::EngineUrl;
@@ -52,7 +53,17 @@ pub(crate) struct RouterOptions {
     pub(crate) drain_timeout: Option<u64>,
 }
 
-/// `baton router`.
+/// `baton router`: one that serves, or a change to one that does.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct RouterCommand {
+    #[command(subcommand)]
+    pub(crate) admin: Option<AdminCommand>,
+
+    #[command(flatten)]
+    pub(crate) args: RouterArgs,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RouterArgs {
     /// Where tokenizer and chat template come from: a bundled model, a GGUF file or a directory [default: the bundled one that engines serve]

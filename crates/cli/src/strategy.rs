@@ -110,6 +110,10 @@ impl StrategyParameters {
         }
         self
     }
+
+    pub(crate) fn values(&self) -> &Parameters {
+        &self.0
+    }
 }
 
 #[cfg(test)]

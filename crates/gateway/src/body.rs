@@ -23,6 +23,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most memory that a byte of a body can take until its prompts are token ids: the byte itself, its text, and what
 /// template and tokenizer make of that. `tests/test_robust.py` measures it.
 pub(crate) const BYTES_PER_BODY_BYTE: usize = 8;
+const SMALL_BODY_BYTES: usize = 32 << 10;
 
 /// A request that has been read, a place among the open requests, and a share of the memory for bodies.
 pub(crate) struct Received {
@@ -41,11 +42,14 @@ pub(crate) async fn admit(gateway: &Gateway, body: Body) -> Result<Received, Api
         }
     };
     let read = read(body, gateway.bodies.share(), gateway.max_body_bytes());
-    let (text, share) = timeout(READ_TIMEOUT, read).await.map_err(|_| {
-        let message = format!("the body did not arrive within {} s", READ_TIMEOUT.as_secs());
-        ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
-    })??;
+    let (text, share) = timeout(READ_TIMEOUT, read).await.map_err(|_| late())??;
     Ok(Received { permit, text, share })
+}
+
+/// A small body, without a place among the open requests: a router can be changed also when all of them are taken.
+pub(crate) async fn read_small(gateway: &Gateway, body: Body) -> Result<String, ApiError> {
+    let read = read(body, gateway.bodies.share(), SMALL_BODY_BYTES.min(gateway.max_body_bytes()));
+    Ok(timeout(READ_TIMEOUT, read).await.map_err(|_| late())??.0)
 }
 
 impl Received {
@@ -97,6 +101,11 @@ async fn read(body: Body, mut share: Share, max_bytes: usize) -> Result<(String,
     Ok((text, share))
 }
 
+fn late() -> ApiError {
+    let message = format!("the body did not arrive within {} s", READ_TIMEOUT.as_secs());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
+}
+
 fn drain(mut chunks: BodyDataStream) {
     let drained = async move {
         let mut left = DRAIN_BYTES;
@@ -109,7 +118,7 @@ fn drain(mut chunks: BodyDataStream) {
     tokio::spawn(timeout(DRAIN_TIMEOUT, drained));
 }
 
-fn parse(text: &str) -> Result<Fields<'_>, ApiError> {
+pub(crate) fn parse(text: &str) -> Result<Fields<'_>, ApiError> {
     let json = Json::parse(text).map_err(|error| bad_request(format!("the body is not valid JSON: {error}")))?;
     if !json.is_object() {
         return Err(bad_request("the body must be a JSON object".to_owned()));

@@ -55,6 +55,14 @@ impl<'a> Fields<'a> {
         T::from_json(self.require_json(name)?).map_err(|mismatch| mismatch.at(name))
     }
 
+    /// For requests whose fields are all known: what was not taken is a mistake.
+    pub(crate) fn refuse_rest(&self) -> Result<(), ApiError> {
+        match self.0.keys().next() {
+            Some(name) => Err(ApiError::invalid(name, format!("{name}: there is no such field here"))),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         Ok(self.take(name)?.unwrap_or(false))
     }

@@ -10,7 +10,7 @@ use crate::body::BYTES_PER_BODY_BYTE;
 use crate::budget::BodyBudget;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
-use crate::{ApiKey, ModelCard};
+use crate::{Admin, ApiKey, ModelCard};
 
 const MAX_BODY_BYTES: usize = 32 << 20;
 
@@ -53,6 +53,8 @@ pub struct Gateway {
     pub(crate) metrics: Metrics,
     pub(crate) started: SystemTime,
     pub(crate) bodies: Arc<BodyBudget>,
+    /// `None`: there are no routes under `/admin`.
+    pub(crate) admin: Option<Admin>,
     inflight: Arc<Semaphore>,
 }
 
@@ -61,7 +63,13 @@ impl Gateway {
         let inflight = Arc::new(Semaphore::new(config.max_inflight));
         let bodies = BodyBudget::new(config.body_memory_bytes);
         let (metrics, started) = (Metrics::default(), SystemTime::now());
-        Self { card, dispatcher, config, metrics, started, bodies, inflight }
+        Self { card, dispatcher, config, metrics, started, bodies, admin: None, inflight }
+    }
+
+    /// Holders of the secret may change the router while it serves.
+    #[must_use]
+    pub fn with_admin(self, admin: Admin) -> Self {
+        Self { admin: Some(admin), ..self }
     }
 
     pub fn card(&self) -> &ModelCard {

@@ -7,9 +7,10 @@
 //!                 answer (JSON | SSE) ← choice ← prompt_run ← generation ←┘
 //! ```
 //!
-//! `microserving` puts the same in front of a single engine, beside the calls that routers make. This crate is the only
+//! `admin` changes the router while it serves. `microserving` puts the same in front of a single engine, beside the calls that routers make. This crate is the only
 //! place where an error has a status code.
 
+mod admin;
 mod answer;
 mod auth;
 mod body;
@@ -40,6 +41,7 @@ mod tokenize;
 mod usage;
 mod warn_limit;
 
+pub use admin::{Admin, Membership};
 pub use auth::ApiKey;
 pub use card::{ModelCard, SamplingDefaults};
 pub use gateway::{Gateway, GatewayConfig};

@@ -14,12 +14,17 @@ use crate::completions::completions;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::metrics::Counted;
-use crate::{auth, service, tokenize};
+use crate::{admin, auth, service, tokenize};
 
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let routes = with_fallbacks(openai(&gateway));
     let routes = match gateway.config.api_key {
         Some(key) => auth::guarded(routes, key),
+        None => routes,
+    };
+    // The secret is needed whether there is an API key or not, and no key opens these.
+    let routes = match &gateway.admin {
+        Some(admin) => routes.merge(admin::routes(&gateway, admin)),
         None => routes,
     };
     counted(routes, gateway)
@@ -51,7 +56,7 @@ async fn unknown_path(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} does not answer to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }
@@ -83,7 +88,7 @@ fn allow_any_origin(headers: &mut HeaderMap, preflight: bool, wanted: Option<Hea
 
 /// A closed set, so that no client can make new time series.
 fn label(path: &str) -> &'static str {
-    const PATHS: [&str; 12] = [
+    const PATHS: [&str; 14] = [
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/models",
@@ -96,7 +101,14 @@ fn label(path: &str) -> &'static str {
         "/microserving/remote_send",
         "/microserving/start_generate",
         "/debug/audit",
+        "/admin/router",
+        "/admin/engines",
     ];
     let known = PATHS.into_iter().find(|known| *known == path);
-    known.unwrap_or(if path.starts_with("/v1/models/") { "/v1/models/{id}" } else { "other" })
+    known.unwrap_or(match path {
+        path if path.starts_with("/v1/models/") => "/v1/models/{id}",
+        path if path.starts_with("/admin/engines/") && path.ends_with("/role") => "/admin/engines/{name}/role",
+        path if path.starts_with("/admin/engines/") => "/admin/engines/{name}",
+        _ => "other",
+    })
 }

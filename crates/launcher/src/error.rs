@@ -26,6 +26,10 @@ pub enum LaunchError {
     /// Something listens there, but refuses the session or is not an engine.
     #[error("engine {name} at {endpoint}: {source}")]
     TurnedAway { name: String, endpoint: Endpoint, source: SessionError },
+    #[error("engine {name} has a context of {theirs} tokens, this deployment one of {ours}")]
+    ShortContext { name: String, theirs: u32, ours: u32 },
+    #[error("engine {name} is at {endpoint} already")]
+    AlreadyThere { name: String, endpoint: Endpoint },
     #[error("engine {name} has {what} {theirs:?}, {whose} {ours:?}")]
     Mismatch { name: String, what: &'static str, theirs: String, whose: String, ours: String },
 }
@@ -35,7 +39,9 @@ impl LaunchError {
     pub fn is_users_fault(&self) -> bool {
         match self {
             Self::Died { status, .. } => status.code() == Some(2),
-            Self::TurnedAway { .. } | Self::Mismatch { .. } => true,
+            Self::TurnedAway { .. } | Self::Mismatch { .. } | Self::ShortContext { .. } | Self::AlreadyThere { .. } => {
+                true
+            }
             _ => false,
         }
     }

@@ -9,6 +9,8 @@ use crate::error::LaunchError;
 /// The model is configured; numerics are those of the first engine that is ready.
 pub struct Identity {
     model: String,
+    /// Promised to clients.
+    context_tokens: u32,
     first: OnceLock<First>,
 }
 
@@ -19,7 +21,21 @@ struct First {
 
 impl Identity {
     pub fn of_model(model: impl Into<String>) -> Self {
-        Self { model: model.into(), first: OnceLock::new() }
+        Self { model: model.into(), context_tokens: 0, first: OnceLock::new() }
+    }
+
+    /// Engines that join later must hold sequences of this length.
+    #[must_use]
+    pub fn with_context(self, context_tokens: u32) -> Self {
+        Self { context_tokens, ..self }
+    }
+
+    pub(crate) fn check_context(&self, engine: &str, info: &EngineInfo) -> Result<(), LaunchError> {
+        let (theirs, ours) = (info.max_context_tokens, self.context_tokens);
+        match theirs >= ours {
+            true => Ok(()),
+            false => Err(LaunchError::ShortContext { name: engine.to_owned(), theirs, ours }),
+        }
     }
 
     pub fn check(&self, engine: &str, info: &EngineInfo) -> Result<(), LaunchError> {
@@ -67,5 +83,13 @@ mod tests {
         identity.check("decode-2", &info("m", "a")).unwrap();
         assert_eq!(refused("decode-3", info("m", "b")), "engine decode-3 has numerics \"b\", engine decode-1 \"a\"");
         identity.check("decode-1", &info("m", "a")).unwrap();
+    }
+
+    #[test]
+    fn an_engine_that_joins_must_hold_what_clients_were_promised() {
+        let info = info("m", "a");
+        Identity::of_model("m").with_context(1).check_context("decode-1", &info).unwrap();
+        let refused = Identity::of_model("m").with_context(2).check_context("decode-1", &info).unwrap_err().to_string();
+        assert_eq!(refused, "engine decode-1 has a context of 1 tokens, this deployment one of 2");
     }
 }

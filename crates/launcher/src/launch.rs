@@ -7,16 +7,15 @@ use std::time::Duration;
 use baton_core::Program;
 use baton_protocol::Secret;
 use baton_router::{Fleet, HeartbeatMonitor, Role, TokioRuntime};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::control::EngineControl;
 use crate::endpoint::Endpoint;
 use crate::error::LaunchError;
 use crate::identity::Identity;
 use crate::screen::Screen;
 use crate::spawner::Spawner;
 use crate::start::{EngineSeat, RunningEngine};
-use crate::supervise::supervise;
 
 pub struct LaunchPlan {
     /// Which spawned engines are commands of, usually this one.
@@ -49,6 +48,16 @@ pub enum Origin {
     Attached(Endpoint),
 }
 
+impl EnginePlan {
+    /// Where it is, if it runs already.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match &self.origin {
+            Origin::Spawned(_) => None,
+            Origin::Attached(endpoint) => Some(endpoint),
+        }
+    }
+}
+
 impl LaunchPlan {
     /// The router's fleet with a place for each of these engines.
     pub fn fleet(&self) -> Fleet {
@@ -62,10 +71,9 @@ impl LaunchPlan {
 
 /// Engines under supervision. Dropping it kills those that were spawned.
 pub struct Deployment {
-    supervisors: JoinSet<()>,
+    control: EngineControl,
     /// Runs until the deployment is dropped.
     _monitor: JoinSet<()>,
-    stop: watch::Sender<bool>,
 }
 
 /// Starts and attaches all engines at once. Returns when each has generated a token; when one fails, the spawned ones are killed.
@@ -77,20 +85,11 @@ pub async fn launch(
 ) -> Result<Deployment, LaunchError> {
     let spawner = Spawner::start().map_err(|source| LaunchError::Spawn { name: "spawner".into(), source })?;
     let monitor = HeartbeatMonitor::new(Arc::clone(&fleet), plan.hang_timeout);
-    let (plan, identity) = (Arc::new(plan), Arc::new(identity));
     // `query_attached` has already waited for engines that may be missing.
     let patience = if plan.may_be_missing { Duration::ZERO } else { plan.patience };
+    let control = EngineControl::new(plan, identity, fleet, screen, spawner);
     let mut starting = JoinSet::new();
-    for (id, engine) in fleet.ids().into_iter().zip(&plan.engines) {
-        let seat = EngineSeat {
-            id,
-            engine: engine.clone(),
-            plan: Arc::clone(&plan),
-            identity: Arc::clone(&identity),
-            spawner: spawner.clone(),
-            screen: screen.clone(),
-            fleet: Arc::clone(&fleet),
-        };
+    for seat in control.planned() {
         starting.spawn(async move {
             let started = seat.start(patience).await;
             (seat, started)
@@ -100,33 +99,39 @@ pub async fn launch(
     while let Some(started) = starting.join_next().await {
         match started {
             Ok((seat, Ok(engine))) => engines.push((seat, Some(engine))),
-            Ok((seat, Err(error))) if plan.tolerates(&error) => engines.push((seat, None)),
+            Ok((seat, Err(error))) if seat.plan.tolerates(&error) => engines.push((seat, None)),
             Ok((_, Err(error))) => return Err(error),
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
-    let stop = watch::Sender::new(false);
-    let mut supervisors = JoinSet::new();
     for (seat, engine) in engines {
-        if let Some(engine) = &engine {
-            fleet.engine_ready(seat.id, engine.session.clone());
-        }
-        supervisors.spawn(supervise(seat, engine, stop.subscribe()));
+        control.supervise(seat, engine);
     }
     let mut monitors = JoinSet::new();
     monitors.spawn(async move { monitor.run(&TokioRuntime::default()).await });
-    Ok(Deployment { supervisors, _monitor: monitors, stop })
+    Ok(Deployment { control, _monitor: monitors })
 }
 
 impl Deployment {
+    pub fn control(&self) -> &EngineControl {
+        &self.control
+    }
+
     /// Asks all spawned engines to exit, and kills those that do not.
     pub async fn stop(&mut self) {
-        self.stop.send_replace(true);
-        while self.supervisors.join_next().await.is_some() {}
+        self.control.stop().await;
     }
 
     /// Kills all spawned engines.
-    pub async fn kill(mut self) {
-        self.supervisors.shutdown().await;
+    pub async fn kill(self) {
+        if let Some(mut supervisors) = self.control.end() {
+            supervisors.shutdown().await;
+        }
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        drop(self.control.end());
     }
 }

@@ -16,6 +16,7 @@ mod announcement;
 mod attach;
 mod backoff;
 mod child;
+mod control;
 mod descriptors;
 mod endpoint;
 mod error;
@@ -32,6 +33,7 @@ mod supervise;
 
 pub use announcement::Announcement;
 pub use attach::query_attached;
+pub use control::EngineControl;
 pub use descriptors::{connections_within, raise_descriptor_limit};
 pub use endpoint::{Endpoint, Host, is_on_this_machine};
 pub use error::LaunchError;

@@ -15,12 +15,13 @@ use crate::start::{EngineSeat, RunningEngine};
 /// How long to wait for a process to exit by itself after its session has ended, to learn its exit status.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// Returns when `stop` turns true; a spawned engine has exited then.
+/// Returns when `stop` turns true, or when the engine has left the fleet; a spawned engine has exited then.
 pub(crate) async fn supervise(seat: EngineSeat, mut engine: Option<RunningEngine>, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         biased;
         // A dropped sender counts as a stop.
         _ = stop.wait_for(|stop| *stop) => {}
+        () = seat.fleet.drained(seat.id) => seat.screen.log(seat.name(), "engine has left"),
         () = keep_running(&seat, &mut engine) => {}
     }
     seat.fleet.engine_down(seat.id);

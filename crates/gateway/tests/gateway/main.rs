@@ -1,6 +1,8 @@
 //! The gateway over real sockets and the real router, with an engine whose every event a test decides.
 
 #[cfg(test)]
+mod admin;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod api_key;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::{FinishReason, TokenId};
-use baton_gateway::{Gateway, GatewayConfig, ModelCard, SamplingDefaults, serve};
-use baton_protocol::Engine;
+use baton_gateway::{Admin, Gateway, GatewayConfig, ModelCard, SamplingDefaults, serve};
+use baton_protocol::{Engine, Secret};
 use baton_router::{DispatchConfig, Dispatcher, Fleet, LeastLoaded, Role};
 use baton_text::{ChatTemplate, Tokenizer, TokenizerConfig};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::admin::Joins;
 use crate::client::{Reply, call};
 use crate::engine::{DrivenEngine, Started};
 
@@ -33,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) template: bool,
     pub(crate) bos: bool,
     pub(crate) engines: bool,
+    /// Guards the routes for administration; without it there are none.
+    pub(crate) secret: Option<Secret>,
 }
 
 impl Default for Options {
@@ -43,7 +46,7 @@ impl Default for Options {
             max_new_tokens: Some(256),
             ..SamplingDefaults::default()
         };
-        Self { gateway: GatewayConfig::default(), defaults, template: true, bos: true, engines: true }
+        Self { gateway: GatewayConfig::default(), defaults, template: true, bos: true, engines: true, secret: None }
     }
 }
 
@@ -75,8 +78,13 @@ impl Server {
         } else {
             Fleet::new([("engine-0".to_owned(), Role::Mixed)])
         };
-        let dispatcher = Dispatcher::new(Arc::new(fleet), Arc::new(LeastLoaded), DispatchConfig::default());
-        let gateway = Arc::new(Gateway::new(card, Arc::new(dispatcher), options.gateway));
+        let fleet = Arc::new(fleet);
+        let dispatcher = Dispatcher::new(Arc::clone(&fleet), Arc::new(LeastLoaded), DispatchConfig::default());
+        let gateway = Gateway::new(card, Arc::new(dispatcher), options.gateway);
+        let gateway = Arc::new(match options.secret {
+            Some(secret) => gateway.with_admin(Admin { secret, membership: Arc::new(Joins::new(fleet)) }),
+            None => gateway,
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
