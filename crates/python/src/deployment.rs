@@ -1,0 +1,202 @@
+//! Engines, router and gateway in this process's charge.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use baton_cli::{Deployment as Deployed, Failure};
+use baton_launcher::{Endpoint, Screen, Shutdown, Stage, Stop};
+use baton_router::{Dispatcher, EngineStatus, Strategy};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::not_deployed;
+use crate::event_loop::EventLoop;
+use crate::interrupt::{runtime, wait_for};
+use crate::strategy::PythonStrategy;
+use crate::tokenizer::Tokenizer;
+
+/// What `baton serve` with these arguments makes, stage by stage.
+#[pyclass(frozen)]
+pub(crate) struct Deployment {
+    stage: Mutex<Progress>,
+    stop: Stop,
+    dispatcher: Arc<Dispatcher>,
+    /// The strategy that the arguments name.
+    built_in: Arc<dyn Strategy>,
+    tokenizer: Tokenizer,
+    secret: String,
+    /// Host and port of engines that were given some, by name.
+    endpoints: BTreeMap<String, (String, u16)>,
+}
+
+enum Progress {
+    Prepared(Box<Deployed>),
+    /// Busy, or it has failed.
+    Taken,
+    Running(Receiver<Result<(), Failure>>),
+    Ended,
+}
+
+/// An engine: its id, name, role, host and port if it was given one, and whether it is ready.
+type EngineRow = (usize, String, &'static str, Option<(String, u16)>, bool);
+
+#[pymethods]
+impl Deployment {
+    /// Finds the model and decides sizes. Nothing is started yet.
+    #[new]
+    fn new(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<Self> {
+        let screen = Screen::stderr();
+        baton_cli::start_logging(&screen).map_err(|failure| not_deployed(&failure))?;
+        let (stop, shutdown) = Shutdown::by_hand();
+        let deployed = wait_for(py, baton_cli::prepare(arguments, shutdown, screen))?;
+        let deployed = deployed.map_err(|failure| not_deployed(&failure))?;
+        let dispatcher = Arc::clone(deployed.dispatcher());
+        let endpoints = deployed.engines().into_iter().filter_map(|(engine, endpoint)| {
+            let endpoint = endpoint?;
+            Some((engine.name, (endpoint.host.name().to_owned(), endpoint.port)))
+        });
+        Ok(Self {
+            stop,
+            endpoints: endpoints.collect(),
+            built_in: dispatcher.strategy(),
+            dispatcher,
+            tokenizer: Tokenizer(Arc::clone(deployed.tokenizer())),
+            secret: deployed.secret().reveal().to_owned(),
+            stage: Mutex::new(Progress::Prepared(Box::new(deployed))),
+        })
+    }
+
+    /// Starts all engines, and returns when each has generated a token. `False` when it was stopped before.
+    fn launch(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut deployed = self.take()?;
+        let launched = wait_for(py, async move { (deployed.launch().await, deployed) })?;
+        let (launched, deployed) = launched;
+        let launched = launched.map_err(|failure| not_deployed(&failure))?;
+        *self.lock() = Progress::Prepared(deployed);
+        Ok(launched)
+    }
+
+    /// Answers clients from now on, and returns where.
+    #[pyo3(signature = (host=None, port=None))]
+    fn listen(&self, py: Python<'_>, host: Option<String>, port: Option<u16>) -> PyResult<(String, u16)> {
+        let at = match (host, port) {
+            (Some(host), Some(port)) => Some(endpoint(&host, port)?),
+            _ => None,
+        };
+        let mut deployed = self.take()?;
+        let (listening, deployed) = wait_for(py, async move {
+            let listening = match at {
+                Some(endpoint) => deployed.listen_at(endpoint).await,
+                None => deployed.listen().await,
+            };
+            (listening, deployed)
+        })?;
+        *self.lock() = Progress::Prepared(deployed);
+        let address = listening.map_err(|failure| not_deployed(&failure))?;
+        Ok((address.ip().to_string(), address.port()))
+    }
+
+    /// Serves until it is stopped.
+    fn run(&self) -> PyResult<()> {
+        let deployed = self.take()?;
+        let (ended, end) = channel();
+        runtime()?.spawn(async move {
+            // Nobody may be waiting for the end.
+            let _ = ended.send(deployed.until_stopped().await);
+        });
+        *self.lock() = Progress::Running(end);
+        Ok(())
+    }
+
+    /// Waits for the end, no longer than `timeout` seconds; `True` when all has ended.
+    fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let Progress::Running(end) = std::mem::replace(&mut *self.lock(), Progress::Ended) else { return Ok(true) };
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        let (ended, end) = py.detach(move || (end.recv_timeout(timeout), end));
+        match ended {
+            Ok(ended) => ended.map(|()| true).map_err(|failure| not_deployed(&failure)),
+            Err(RecvTimeoutError::Disconnected) => Ok(true),
+            Err(RecvTimeoutError::Timeout) => {
+                *self.lock() = Progress::Running(end);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes no more requests and ends when the open ones have been served, or `at_once`. Does not wait for the end.
+    #[pyo3(signature = (at_once=false))]
+    fn stop(&self, at_once: bool) {
+        self.stop.reach(if at_once { Stage::Stopping } else { Stage::Draining });
+        // One that does not run yet is dropped, and its engines with it.
+        let mut stage = self.lock();
+        if matches!(*stage, Progress::Prepared(_)) {
+            *stage = Progress::Ended;
+        }
+    }
+
+    /// Requests that begin from now on are given to `begin`, as attempts, on the thread of the loop.
+    fn route_with(&self, name: String, event_loop: &EventLoop, begin: Py<PyAny>) {
+        let strategy = PythonStrategy { name, router_loop: event_loop.share(), begin: Arc::new(begin) };
+        self.dispatcher.set_strategy(Arc::new(strategy));
+    }
+
+    /// Requests that begin from now on are routed by the strategy that the arguments name.
+    fn route_as_prepared(&self) {
+        self.dispatcher.set_strategy(Arc::clone(&self.built_in));
+    }
+
+    /// The name of the strategy in use.
+    #[getter]
+    fn strategy(&self) -> String {
+        self.dispatcher.strategy().name().to_owned()
+    }
+
+    #[getter]
+    fn engines(&self) -> Vec<EngineRow> {
+        let row = |engine: EngineStatus| {
+            let (ready, endpoint) = (engine.is_ready(), self.endpoints.get(&engine.name).cloned());
+            (engine.id.0, engine.name, engine.role.name(), endpoint, ready)
+        };
+        self.dispatcher.fleet_status().into_iter().map(row).collect()
+    }
+
+    #[getter]
+    fn requests_in_flight(&self) -> usize {
+        self.dispatcher.requests_in_flight()
+    }
+
+    #[getter]
+    fn tokenizer(&self) -> Tokenizer {
+        self.tokenizer.clone()
+    }
+
+    /// What engines want to see before they obey.
+    #[getter]
+    fn secret(&self) -> &str {
+        &self.secret
+    }
+}
+
+impl Deployment {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> PyResult<Box<Deployed>> {
+        let mut stage = self.lock();
+        match std::mem::replace(&mut *stage, Progress::Taken) {
+            Progress::Prepared(deployed) => Ok(deployed),
+            other => {
+                *stage = other;
+                Err(PyRuntimeError::new_err("the deployment runs already, is being started, or has ended"))
+            }
+        }
+    }
+}
+
+fn endpoint(host: &str, port: u16) -> PyResult<Endpoint> {
+    Ok(Endpoint { host: host.parse().map_err(PyValueError::new_err::<String>)?, port })
+}

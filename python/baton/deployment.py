@@ -1,0 +1,199 @@
+"""Engines, router and gateway, started and ended by a program."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from . import _baton
+from . import strategy as strategies
+from ._loop import router_loop
+from ._signals import StopOnSignals
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """`host` and `port` are those it was given, if it was."""
+
+    id: int
+    name: str
+    role: str
+    host: str | None
+    port: int | None
+    ready: bool
+
+
+class Deployment:
+    """What `baton serve MODEL` with the same options makes: `prefill=2` stands for `--prefill 2`.
+
+    `strategy` is the name of one in the box, as for `--router-mode`, or an object with a method `route` (see `Strategy`).
+
+    >>> with Deployment("storyteller-11m", prefill=1, decode=2, port=0) as deployment:   # doctest: +SKIP
+    ...     print(deployment.url)
+    >>> async with Deployment("storyteller-11m", strategy=MyStrategy()) as deployment:   # doctest: +SKIP
+    ...     ...
+    """
+
+    def __init__(self, model: str | None = None, *, strategy: str | strategies.Strategy | None = None, **options: Any):
+        if isinstance(strategy, str):
+            options["router_mode"] = strategy
+        elif strategy is not None:
+            _check(strategy)
+        self._arguments = _arguments(model, options)
+        self._strategy = None if isinstance(strategy, str) else strategy
+        self._native: _baton.Deployment | None = None
+        self._address: tuple[str, int] | None = None
+
+    def launch(self) -> Deployment:
+        """Starts all engines, and returns when each has generated a token. Clients are not served yet."""
+        if self._native is None:
+            native = _baton.Deployment(self._arguments)
+            _started.add(self)
+            self._native = native
+            if not native.launch():
+                raise RuntimeError("the deployment was stopped while it started")
+            if self._strategy is not None:
+                self.use(self._strategy)
+        return self
+
+    def start(self) -> Deployment:
+        """Starts all engines and serves clients."""
+        self.launch()
+        return self.listen()
+
+    def serve(self) -> None:
+        """Starts all engines and serves clients until SIGINT or SIGTERM; a second one does not wait for open requests."""
+        with StopOnSignals() as signals:
+            try:
+                self.start()
+                signals.stop = self.native.stop
+                print(f"Serving at {self.url}", flush=True)
+                self.wait()
+            finally:
+                self.stop(at_once=True)
+
+    def listen(self, host: str | None = None, port: int | None = None) -> Deployment:
+        """Serves clients, at another address than the options say if one is given."""
+        self._address = self.native.listen(host, port)
+        self.native.run()
+        return self
+
+    def use(self, strategy: strategies.Strategy | None) -> None:
+        """Routes requests that begin from now on by `strategy`; by the one that the options name if it is `None`."""
+        if strategy is None:
+            self.native.route_as_prepared()
+        else:
+            strategies.use(self.native, _check(strategy), router_loop())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the deployment has ended, no longer than `timeout` seconds; `False` when it has not."""
+        step = 0.2
+        while not self.native.wait(step if timeout is None else max(0.0, min(step, timeout))):
+            if timeout is not None:
+                timeout -= step
+                if timeout <= 0:
+                    return False
+        return True
+
+    def stop(self, at_once: bool = False) -> None:
+        """Ends it, when open requests have been served or `at_once`, and returns when nothing is left running."""
+        if self._native is not None:
+            self._native.stop(at_once)
+            self.wait()
+
+    @property
+    def url(self) -> str:
+        """Where clients are served: `OpenAI(base_url=deployment.url + "/v1")`."""
+        if self._address is None:
+            raise RuntimeError("the deployment does not serve clients yet")
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def engines(self) -> list[EngineStatus]:
+        rows = self.native.engines
+        return [
+            EngineStatus(id, name, role, at[0] if at else None, at[1] if at else None, ready)
+            for id, name, role, at, ready in rows
+        ]
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy in use."""
+        return self.native.strategy
+
+    @property
+    def tokenizer(self) -> _baton.Tokenizer:
+        return self.native.tokenizer
+
+    @property
+    def requests_in_flight(self) -> int:
+        return self.native.requests_in_flight
+
+    @property
+    def native(self) -> _baton.Deployment:
+        if self._native is None:
+            raise RuntimeError("the deployment has not been started")
+        return self._native
+
+    def __enter__(self) -> Deployment:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Deployment:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop)
+
+
+_started: weakref.WeakSet[Deployment] = weakref.WeakSet()
+
+
+def start(model: str | None = None, *, strategy: str | strategies.Strategy | None = None, **options: Any) -> Deployment:
+    """Starts a deployment and serves clients until it is stopped.
+
+    >>> deployment = start("storyteller-11m", prefill=1, decode=1)   # doctest: +SKIP
+    >>> deployment.stop()   # doctest: +SKIP
+    """
+    return Deployment(model, strategy=strategy, **options).start()
+
+
+def stop(at_once: bool = False) -> None:
+    """Stops all deployments of this process."""
+    for deployment in list(_started):
+        deployment.stop(at_once)
+
+
+atexit.register(stop, at_once=True)
+
+
+def _check(strategy: Any) -> Any:
+    if isinstance(strategy, type):
+        raise TypeError(f"strategy is an object: write {strategy.__name__}()")
+    if not callable(getattr(strategy, "route", None)):
+        raise TypeError(f"{strategy!r} is not a strategy: it has no method route(request, fleet)")
+    return strategy
+
+
+def _arguments(model: str | None, options: dict[str, Any]) -> list[str]:
+    """`prefix_cache=True` becomes `--prefix-cache`, `ports=[1, 2]` becomes `--ports=1,2`; `None` stands for the default."""
+    arguments = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
+        if value is True:
+            arguments.append(flag)
+        elif value is False:
+            arguments.append(f"{flag}=false")
+        elif isinstance(value, (list, tuple)):
+            arguments.append(f"{flag}={','.join(str(item) for item in value)}")
+        else:
+            arguments.append(f"{flag}={value}")
+    return arguments if model is None else [*arguments, "--", str(model)]

@@ -1,0 +1,1 @@
+"""The entry points that MLC's packages have."""
