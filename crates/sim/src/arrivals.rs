@@ -42,6 +42,7 @@ impl World {
         if let Some(hangs) = self.scenario.hangs {
             self.plan_hangs(hangs);
         }
+        self.plan_changes();
         self.clock.at(self.scenario.faults_end_at, Event::EndFaults);
     }
 

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     ResumeEngine(ProcessId),
     StartRouter(usize),
     ResumeRouter(usize),
+    /// Its strategy, or the role of an engine.
+    ChangeRouter(usize),
     Connect {
         peer: usize,
         incarnation: u64,

@@ -18,6 +18,7 @@
 mod arrivals;
 mod backend;
 mod cache_checker;
+mod changes;
 mod client;
 mod client_requests;
 mod clock;

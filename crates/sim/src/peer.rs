@@ -110,7 +110,7 @@ impl Peer {
     }
 }
 
-fn strategy(choice: StrategyChoice) -> Arc<dyn Strategy> {
+pub(crate) fn strategy(choice: StrategyChoice) -> Arc<dyn Strategy> {
     match choice {
         StrategyChoice::RoundRobin => Arc::new(RoundRobin::default()),
         StrategyChoice::LeastLoaded => Arc::new(LeastLoaded),

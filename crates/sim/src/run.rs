@@ -108,6 +108,7 @@ impl World {
             routers: self.router_counters(),
             transfers: self.fabric.counts(),
             faults: self.past.faults,
+            changes: self.past.changes,
             hangs,
             cache_updates_lost: self.cache_updates_lost(),
         }

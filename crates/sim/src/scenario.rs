@@ -25,6 +25,8 @@ pub(crate) struct Scenario {
     pub(crate) network: Network,
     pub(crate) transfers: Transfers,
     pub(crate) faults: u64,
+    /// Changes of strategy and roles; they do no harm, so fair deployments have them too.
+    pub(crate) changes: u64,
     /// Rate at which computed tokens fail their sequence.
     pub(crate) sequence_failures_per_mille: u64,
     /// Heartbeats are sent and checked.
@@ -134,6 +136,7 @@ impl Scenario {
         if scenario.theme != Theme::Fair && random.percent(30) {
             scenario.network.cache_loss_per_mille = random.pick(&[20, 200]);
         }
+        scenario.changes = if random.percent(30) { random.between(1, 30) } else { 0 };
         scenario
     }
 
@@ -165,6 +168,7 @@ impl Scenario {
             network: Network::draw(theme, random),
             transfers: Transfers::draw(theme, random),
             faults,
+            changes: 0,
             sequence_failures_per_mille: if theme == Mixed && random.percent(30) { 3 } else { 0 },
             guarantee: if random.percent(40) { Guarantee::ByOrigin } else { Guarantee::ByToken },
             hangs: None,
@@ -218,15 +222,21 @@ impl EngineSetup {
     }
 }
 
+impl StrategyChoice {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        match random.below(8) {
+            0 => Self::RoundRobin,
+            1 => Self::LeastLoaded,
+            2 => Self::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
+            3..5 => Self::Disagg { pd_balance_factor: 0.0 },
+            _ => Self::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
+        }
+    }
+}
+
 impl RouterSetup {
     fn draw(theme: Theme, random: &mut Random) -> Self {
-        let strategy = match random.below(8) {
-            0 => StrategyChoice::RoundRobin,
-            1 => StrategyChoice::LeastLoaded,
-            2 => StrategyChoice::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
-            3..5 => StrategyChoice::Disagg { pd_balance_factor: 0.0 },
-            _ => StrategyChoice::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
-        };
+        let strategy = StrategyChoice::draw(random);
         let retry = RetryPolicy {
             max_attempts: 16,
             max_outage: Duration::from_secs(4),

@@ -14,6 +14,8 @@ pub struct Totals {
     pub routers: RouterCounters,
     pub transfers: TransferCounts,
     pub faults: u64,
+    /// Of strategies and roles.
+    pub changes: u64,
     pub hangs: HangCounts,
     /// Cache events of a reply, which arrived without them.
     pub cache_updates_lost: u64,
@@ -37,6 +39,7 @@ pub(crate) struct Past {
     pub(crate) engines: EngineCounters,
     pub(crate) routers: RouterCounters,
     pub(crate) faults: u64,
+    pub(crate) changes: u64,
     pub(crate) hangs: HangCounts,
 }
 
@@ -62,6 +65,7 @@ impl Totals {
         transfers.revoked_in_copy += theirs.revoked_in_copy;
         transfers.links_broken += theirs.links_broken;
         self.faults += other.faults;
+        self.changes += other.changes;
         self.cache_updates_lost += other.cache_updates_lost;
         let (hangs, theirs) = (&mut self.hangs, &other.hangs);
         hangs.noticed += theirs.noticed;

@@ -165,6 +165,7 @@ impl World {
             Event::ResumeEngine(process) => self.resume_engine(process),
             Event::StartRouter(router) => self.start_router(router),
             Event::ResumeRouter(router) => self.resume_router(router),
+            Event::ChangeRouter(router) => self.change_router(router),
             Event::Connect { peer, incarnation, engine } => self.connect(peer, incarnation, engine),
             Event::Client => self.send_request(),
             Event::Script => self.start_script(),

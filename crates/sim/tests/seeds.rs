@@ -37,7 +37,7 @@ fn seeds_of(part: u64) {
 
 /// A simulation in which nothing happens proves nothing.
 fn check_that_something_happened(totals: &Totals, seeds: u64) {
-    let Totals { clients, engines, routers, transfers, faults, hangs, cache_updates_lost } = totals;
+    let Totals { clients, engines, routers, transfers, faults, changes, hangs, cache_updates_lost } = totals;
     let resumed = &routers.resumed;
     let at_least = [
         ("clients served", clients.served, 15 * seeds),
@@ -45,6 +45,7 @@ fn check_that_something_happened(totals: &Totals, seeds: u64) {
         ("clients cut off", clients.cut_off, seeds / 4),
         ("requests refused as busy", clients.busy, seeds / 8),
         ("faults", *faults, seeds),
+        ("changes of strategies and roles", *changes, 3 * seeds),
         ("requests resumed after an engine was lost", resumed.engine_lost, seeds / 4),
         ("requests resumed after a failure", resumed.failed, seeds / 4),
         ("requests resumed elsewhere while an engine drained", resumed.draining, seeds / 20),
