@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::OnceLock;
 
-use baton_core::ServeError;
+use baton_core::{Retry, ServeError};
 use baton_gateway::Membership;
 use baton_launcher::{EngineControl, LaunchError};
 use baton_router::{EngineId, NotThere, Role};
@@ -19,7 +19,8 @@ impl Joining {
     }
 
     fn control(&self) -> Result<EngineControl, ServeError> {
-        self.0.get().cloned().ok_or_else(|| ServeError::busy("the deployment is still starting", 1000))
+        let starting = ServeError::engine("engines can join and leave when those of the start are there");
+        self.0.get().cloned().ok_or(ServeError { retry: Retry::AfterMs(1000), ..starting })
     }
 }
 

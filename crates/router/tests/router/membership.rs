@@ -133,6 +133,18 @@ async fn a_role_changes_for_the_next_request_and_not_for_those_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_role_stays_over_restarts() {
+    let (engine, restarted) = (Scripted::new([]), Scripted::new([]));
+    let fleet = fleet(&[&engine]);
+    fleet.set_role(EngineId(0), Role::Decode).unwrap();
+    fleet.engine_down(EngineId(0));
+    fleet.engine_restarting(EngineId(0));
+    fleet.engine_ready(EngineId(0), restarted);
+    let status = &fleet.status()[0];
+    assert_eq!((status.role, status.state), (Role::Decode, EngineState::Ready));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_an_engine_for_decode_prefill_engines_serve() {
     let engine = Scripted::new([]);
     let fleet = fleet(&[&engine]);
