@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import baton as package
-from deployment import Deployment, eventually
+from deployment import Deployment, engine, eventually
 from workload import bodies, check_all_in_flight, prompts, reference, run
 
 EXAMPLES = Path(__file__).parent.parent / "examples/python"
@@ -302,6 +302,54 @@ def test_engines_are_called_on_the_loop_of_their_router():
         with pytest.raises(RuntimeError, match="on the loop that runs it"):
             asyncio.run(elsewhere())
         assert deployment.tokenizer.decode(request.prompt).strip().startswith("Once upon a time")
+
+
+def test_strategies_and_roles_change_while_it_serves(alone):
+    requests, expected = alone
+    ways = [("round-robin", {}), ("disagg", {"pd_balance_factor": 0.2}), ("prefix-aware", {"load_slack": 2}), None]
+    with deployed(prefill=0, decode=2) as (deployment, server):
+        answers: list = []
+        load = threading.Thread(target=lambda: [answers.append(run(server.url, requests, concurrent=True)) for _ in range(3)])
+        load.start()
+        number = 0
+        while load.is_alive():
+            way = ways[number % len(ways)]
+            deployment.use(None) if way is None else deployment.use(way[0], **way[1])
+            deployment.set_role("decode-0", ["prefill", "mixed", "decode"][number // 4 % 3])
+            number += 1
+            time.sleep(0.1)
+        assert number > len(ways) * 3, "it was over too soon"
+        assert all([answer["choices"] for answer in one] == expected for one in answers) and len(answers) == 3
+        assert server.metric("baton_handoffs_received_total") > 0
+        with pytest.raises(ValueError, match="did you mean round-robin"):
+            deployment.use("roundrobin")
+        with pytest.raises(ValueError, match="it has pd_balance_factor"):
+            deployment.use("disagg", share=1)
+        with pytest.raises(KeyError, match='there is no engine "decode-7"'):
+            deployment.set_role("decode-7", "decode")
+        with pytest.raises(ValueError, match="roles are prefill, decode and mixed"):
+            deployment.set_role("decode-0", "both")
+
+
+def test_engines_join_and_leave(tmp_path):
+    with engine(tmp_path) as other, deployed(prefill=0, decode=1, secret_file=secret_file(tmp_path)) as (deployment, server):
+        name = deployment.add(other.address, role="decode")
+        assert [(one.name, one.address) for one in deployment.engines] == [("decode-0", None), (name, other.address)]
+        deployment.use("round-robin")
+        before = other.metric("baton_finished_total")
+        assert story(server.url) == story(server.url)
+        assert other.metric("baton_finished_total") == before + 1
+        deployment.remove(name)
+        eventually(lambda: [one.name for one in deployment.engines] == ["decode-0"], "it has left")
+        with pytest.raises(package.ServeError):
+            deployment.add("127.0.0.1:1")
+
+
+def secret_file(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text("of-the-tests")
+    file.chmod(0o600)
+    return file
 
 
 def test_options_and_strategies_that_cannot_be():

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from . import _baton
 from . import strategy as strategies
@@ -16,13 +16,12 @@ from ._signals import StopOnSignals
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """`host` and `port` are those it was given, if it was."""
+    """`address` is `None` where the engine was started on a free port of this machine."""
 
     id: int
     name: str
     role: str
-    host: str | None
-    port: int | None
+    address: str | None
     ready: bool
 
 
@@ -81,12 +80,29 @@ class Deployment:
         self.native.run()
         return self
 
-    def use(self, strategy: strategies.Strategy | None) -> None:
-        """Routes requests that begin from now on by `strategy`; by the one that the options name if it is `None`."""
+    def use(self, strategy: str | strategies.Strategy | None, **parameters: float) -> None:
+        """Routes requests that begin from now on by `strategy`; by the one that the options name if it is `None`.
+
+        >>> deployment.use("prefix-aware", load_slack=4)   # doctest: +SKIP
+        """
         if strategy is None:
             self.native.route_as_prepared()
+        elif isinstance(strategy, str):
+            self.native.route_by(strategy, parameters)
         else:
             strategies.use(self.native, _check(strategy), router_loop())
+
+    def set_role(self, engine: str, role: Literal["prefill", "decode", "mixed"]) -> None:
+        """Changes what the engine gets from now on. What it has it finishes."""
+        self.native.set_role(engine, role)
+
+    def add(self, address: str, role: Literal["prefill", "decode", "mixed"] = "mixed") -> str:
+        """Has the engine that runs at `address` join, and returns its name when it can be sent requests."""
+        return self.native.add(address, role)
+
+    def remove(self, engine: str) -> None:
+        """Sends the engine no more requests; it leaves when those it has have ended."""
+        self.native.remove(engine)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the deployment has ended, no longer than `timeout` seconds; `False` when it has not."""
@@ -114,11 +130,7 @@ class Deployment:
 
     @property
     def engines(self) -> list[EngineStatus]:
-        rows = self.native.engines
-        return [
-            EngineStatus(id, name, role, at[0] if at else None, at[1] if at else None, ready)
-            for id, name, role, at, ready in rows
-        ]
+        return [EngineStatus(*row) for row in self.native.engines]
 
     @property
     def strategy(self) -> str:

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Literal
 
 from . import _baton
@@ -90,7 +91,8 @@ class Router:
     @property
     def servers(self) -> list[EngineStatus]:
         """The engines, as they are now."""
-        return self.deployment.engines
+        addresses = [f"{host}:{port}" for host, port in zip(self.hosts, self.ports)]
+        return [replace(engine, address=address) for engine, address in zip(self.deployment.engines, addresses)]
 
     def serve(self, host: str, port: int) -> None:
         """Serves clients from now on. Returns at once."""

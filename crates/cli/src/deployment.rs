@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_gateway::{Admin, Gateway, GatewayConfig};
+use baton_gateway::{Admin, Gateway, GatewayConfig, Membership};
 use baton_launcher::{
     Endpoint, EnginePlan, Identity, LaunchPlan, Screen, Shutdown, Stage, connections_within, launch,
     raise_descriptor_limit,
@@ -151,6 +151,15 @@ impl Deployment {
             self.screen.print(&format!("requests are still open after {limit} s: cut off\n"));
         }
         Ok(())
+    }
+
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// How engines join and leave once it is launched.
+    pub fn membership(&self) -> Arc<dyn Membership> {
+        Arc::clone(&self.joining) as _
     }
 
     pub fn dispatcher(&self) -> &Arc<Dispatcher> {

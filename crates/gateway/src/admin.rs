@@ -11,40 +11,20 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
-use baton_core::ServeError;
-use baton_protocol::Secret;
-use baton_router::{EngineId, Parameters, Role, StrategyError, strategy};
-use futures_util::future::BoxFuture;
+use baton_router::{Parameters, StrategyError, strategy};
 
 use self::view::RouterView;
 use crate::body;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::json::{FromJson, Json as Value, Mismatch};
+use crate::membership::{Admin, Membership};
 use crate::routes;
-
-/// What makes a gateway answer under `/admin`.
-pub struct Admin {
-    pub secret: Secret,
-    pub membership: Arc<dyn Membership>,
-}
 
 /// What the routes share.
 struct Administered {
     gateway: Arc<Gateway>,
     membership: Arc<dyn Membership>,
-}
-
-/// Adds engines to the router's fleet and takes them out: what launched the others does it.
-pub trait Membership: Send + Sync {
-    /// Connects to the engine at `address`. It has joined when it can be sent requests.
-    fn join(&self, address: String, role: Role) -> BoxFuture<'static, Result<EngineId, ServeError>>;
-
-    /// The engine gets no more requests, and leaves when those it has have ended.
-    fn leave(&self, engine: EngineId) -> Result<(), ServeError>;
-
-    /// Where an engine is that was not started here.
-    fn address(&self, engine: EngineId) -> Option<String>;
 }
 
 pub(crate) fn routes(gateway: &Arc<Gateway>, admin: &Admin) -> Router {

@@ -9,8 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::body::BYTES_PER_BODY_BYTE;
 use crate::budget::BodyBudget;
 use crate::error::ApiError;
+use crate::membership::Admin;
 use crate::metrics::Metrics;
-use crate::{Admin, ApiKey, ModelCard};
+use crate::{ApiKey, ModelCard};
 
 const MAX_BODY_BYTES: usize = 32 << 20;
 

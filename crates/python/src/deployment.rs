@@ -1,18 +1,18 @@
 //! Engines, router and gateway in this process's charge.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_cli::{Deployment as Deployed, Failure};
+use baton_gateway::Membership;
 use baton_launcher::{Endpoint, Screen, Shutdown, Stage, Stop};
-use baton_router::{Dispatcher, EngineStatus, Strategy};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use baton_router::{Dispatcher, EngineId, EngineStatus, Fleet, NotThere, Parameters, Strategy};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::error::not_deployed;
+use crate::error::{exception, not_deployed};
 use crate::event_loop::EventLoop;
 use crate::interrupt::{runtime, wait_for};
 use crate::strategy::PythonStrategy;
@@ -28,8 +28,8 @@ pub(crate) struct Deployment {
     built_in: Arc<dyn Strategy>,
     tokenizer: Tokenizer,
     secret: String,
-    /// Host and port of engines that were given some, by name.
-    endpoints: BTreeMap<String, (String, u16)>,
+    fleet: Arc<Fleet>,
+    membership: Arc<dyn Membership>,
 }
 
 enum Progress {
@@ -40,8 +40,8 @@ enum Progress {
     Ended,
 }
 
-/// An engine: its id, name, role, host and port if it was given one, and whether it is ready.
-type EngineRow = (usize, String, &'static str, Option<(String, u16)>, bool);
+/// An engine: its id, name and role, its address if it was not started here, and whether it is ready.
+type EngineRow = (usize, String, &'static str, Option<String>, bool);
 
 #[pymethods]
 impl Deployment {
@@ -54,13 +54,10 @@ impl Deployment {
         let deployed = wait_for(py, baton_cli::prepare(arguments, shutdown, screen))?;
         let deployed = deployed.map_err(|failure| not_deployed(&failure))?;
         let dispatcher = Arc::clone(deployed.dispatcher());
-        let endpoints = deployed.engines().into_iter().filter_map(|(engine, endpoint)| {
-            let endpoint = endpoint?;
-            Some((engine.name, (endpoint.host.name().to_owned(), endpoint.port)))
-        });
         Ok(Self {
             stop,
-            endpoints: endpoints.collect(),
+            fleet: Arc::clone(deployed.fleet()),
+            membership: deployed.membership(),
             built_in: dispatcher.strategy(),
             dispatcher,
             tokenizer: Tokenizer(Arc::clone(deployed.tokenizer())),
@@ -148,6 +145,32 @@ impl Deployment {
         self.dispatcher.set_strategy(Arc::clone(&self.built_in));
     }
 
+    /// Requests that begin from now on are routed by a strategy in the box.
+    fn route_by(&self, name: &str, parameters: Parameters) -> PyResult<()> {
+        let chosen =
+            baton_router::strategy(name, &parameters).map_err(|wrong| PyValueError::new_err(wrong.to_string()))?;
+        self.dispatcher.set_strategy(chosen);
+        Ok(())
+    }
+
+    /// What an engine gets from now on; what it has it finishes.
+    fn set_role(&self, engine: &str, role: &str) -> PyResult<()> {
+        let role = role.parse().map_err(PyValueError::new_err::<String>)?;
+        self.fleet.set_role(self.engine(engine)?, role).map_err(|NotThere| not_there(engine))
+    }
+
+    /// An engine that runs already joins, and its name is returned when it can be sent requests.
+    fn add(&self, py: Python<'_>, address: String, role: &str) -> PyResult<String> {
+        let role = role.parse().map_err(PyValueError::new_err::<String>)?;
+        let joined = wait_for(py, self.membership.join(address, role))?.map_err(exception)?;
+        Ok(self.fleet.name(joined))
+    }
+
+    /// An engine gets no more requests, and leaves when those it has have ended.
+    fn remove(&self, engine: &str) -> PyResult<()> {
+        self.membership.leave(self.engine(engine)?).map_err(exception)
+    }
+
     /// The name of the strategy in use.
     #[getter]
     fn strategy(&self) -> String {
@@ -157,8 +180,8 @@ impl Deployment {
     #[getter]
     fn engines(&self) -> Vec<EngineRow> {
         let row = |engine: EngineStatus| {
-            let (ready, endpoint) = (engine.is_ready(), self.endpoints.get(&engine.name).cloned());
-            (engine.id.0, engine.name, engine.role.name(), endpoint, ready)
+            let (ready, address) = (engine.is_ready(), self.membership.address(engine.id));
+            (engine.id.0, engine.name, engine.role.name(), address, ready)
         };
         self.dispatcher.fleet_status().into_iter().map(row).collect()
     }
@@ -185,6 +208,10 @@ impl Deployment {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn engine(&self, name: &str) -> PyResult<EngineId> {
+        self.fleet.id(name).ok_or_else(|| not_there(name))
+    }
+
     fn take(&self) -> PyResult<Box<Deployed>> {
         let mut stage = self.lock();
         match std::mem::replace(&mut *stage, Progress::Taken) {
@@ -195,6 +222,10 @@ impl Deployment {
             }
         }
     }
+}
+
+fn not_there(engine: &str) -> PyErr {
+    PyKeyError::new_err(format!("there is no engine {engine:?}"))
 }
 
 fn endpoint(host: &str, port: u16) -> PyResult<Endpoint> {

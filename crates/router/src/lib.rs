@@ -44,4 +44,4 @@ pub use strategies::{
     Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, SessionAffinity, StrategyError, StrategyKind,
     strategy, strategy_kind,
 };
-pub use strategy::{Parameters, Strategy};
+pub use strategy::{Parameters, Strategy, from_fn};

@@ -27,6 +27,34 @@ pub trait Strategy: Send + Sync {
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>>;
 }
 
+/// A strategy that is a function.
+pub fn from_fn<F, R>(name: &'static str, route: F) -> impl Strategy
+where
+    F: Fn(Arc<Roster>, GenerateRequest) -> R + Send + Sync,
+    R: Future<Output = Result<Leg, ServeError>> + Send + 'static,
+{
+    FromFn { name, route }
+}
+
+struct FromFn<F> {
+    name: &'static str,
+    route: F,
+}
+
+impl<F, R> Strategy for FromFn<F>
+where
+    F: Fn(Arc<Roster>, GenerateRequest) -> R + Send + Sync,
+    R: Future<Output = Result<Leg, ServeError>> + Send + 'static,
+{
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
+        Box::pin((self.route)(roster, request))
+    }
+}
+
 /// The strategy in use. An attempt takes the one that is there when it begins.
 pub(crate) struct StrategySwitch(RwLock<Arc<dyn Strategy>>);
 
