@@ -16,10 +16,10 @@ use baton_router::{Parameters, StrategyError, strategy};
 use self::view::RouterView;
 use crate::body;
 use crate::error::ApiError;
+use crate::fallbacks::wrong_method;
 use crate::gateway::Gateway;
 use crate::json::{FromJson, Json as Value, Mismatch};
 use crate::membership::{Admin, Membership};
-use crate::routes;
 
 /// What the routes share.
 struct Administered {
@@ -33,7 +33,7 @@ pub(crate) fn routes(gateway: &Arc<Gateway>, admin: &Admin) -> Router {
         .route("/admin/engines", post(engines::join))
         .route("/admin/engines/{name}", delete(engines::leave))
         .route("/admin/engines/{name}/role", put(engines::set_role))
-        .method_not_allowed_fallback(routes::wrong_method)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::new(Administered { gateway: Arc::clone(gateway), membership: Arc::clone(&admin.membership) }));
     auth::guarded(routes, &admin.secret)
 }

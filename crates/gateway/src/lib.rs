@@ -22,6 +22,7 @@ mod completions;
 mod connection;
 mod connections;
 mod error;
+mod fallbacks;
 mod fields;
 mod gateway;
 mod generation;

@@ -1,4 +1,4 @@
-//! How engines join and leave: the gateway's routes for administration have it done by what launched the others.
+//! What lets holders of the deployment's secret change a router while it serves.
 
 use std::sync::Arc;
 

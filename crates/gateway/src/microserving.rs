@@ -30,6 +30,7 @@ use tokio::sync::OnceCell;
 pub use self::listener::serve_engine;
 use self::names::Names;
 use crate::error::ApiError;
+use crate::fallbacks::with_fallbacks;
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::{ModelCard, routes, service};
 
@@ -91,7 +92,7 @@ impl EngineFace {
         let gateway = Arc::new(Gateway::new(card, Arc::new(dispatcher), self.config.clone()));
         let calls =
             Arc::new(Calls { gateway: Arc::clone(&gateway), engine: Arc::clone(&self.calls), names: Arc::default() });
-        let all = routes::with_fallbacks(routes::openai(&gateway).merge(microserving(calls)));
+        let all = with_fallbacks(routes::openai(&gateway).merge(microserving(calls)));
         let guarded = |near| routes::counted(auth::guarded(all.clone(), &self.secret, near), Arc::clone(&gateway));
         Ok(Routes { near: guarded(true), far: guarded(false) })
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::chat::chat_completions;
 use crate::completions::completions;
-use crate::error::ApiError;
+use crate::fallbacks::with_fallbacks;
 use crate::gateway::Gateway;
 use crate::metrics::Counted;
 use crate::{admin, auth, service, tokenize};
@@ -44,21 +44,8 @@ pub(crate) fn openai(gateway: &Arc<Gateway>) -> Router {
         .with_state(Arc::clone(gateway))
 }
 
-pub(crate) fn with_fallbacks(routes: Router) -> Router {
-    routes.fallback(unknown_path).method_not_allowed_fallback(wrong_method)
-}
-
 pub(crate) fn counted(routes: Router, gateway: Arc<Gateway>) -> Router {
     routes.layer(middleware::from_fn_with_state(gateway, around))
-}
-
-async fn unknown_path(uri: Uri) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
-}
-
-pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("{} does not answer to {method}", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 async fn around(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
