@@ -11,11 +11,12 @@ use tokio::sync::watch;
 
 use crate::counters::{Counters, RouterCounters};
 use crate::engine::{EngineId, EngineStatus, Role};
-use crate::heartbeat::Liveness;
+use crate::liveness::Liveness;
 use crate::member::{Member, Presence, Running, State};
 use crate::pick::{Failed, Pick};
 use crate::prefix_index::{self, PrefixIndex};
 use crate::prompt_pages::PromptPages;
+use crate::receivers::Receivers;
 use crate::roster::{Past, Roster};
 
 pub struct Fleet {
@@ -185,16 +186,28 @@ impl Fleet {
 
     /// Who can be sent a request with this prompt now.
     pub(crate) fn roster(&self, past: &Past, prompt: &Arc<PromptPages>) -> Roster {
-        let failed = Failed::default();
+        let (failed, receivers) = (Failed::default(), Receivers::default());
         let members = self.read();
         let ready = members.by_id.iter().filter_map(|(&id, member)| {
             let (load, counters) = (Arc::clone(&member.load), Arc::clone(&self.counters));
             let state = member.lock();
             let Running { engine, cached, liveness, .. } = state.ready()?;
             let (engine, liveness) = (Arc::clone(engine), liveness.subscribe());
-            let (cached, prompt, failed) = (Arc::clone(cached), Arc::clone(prompt), failed.clone());
-            let name = Arc::clone(&member.name);
-            Some(Pick { id, name, role: state.role, engine, cached, prompt, liveness, load, counters, failed })
+            let (cached, prompt) = (Arc::clone(cached), Arc::clone(prompt));
+            let (name, failed, receivers) = (Arc::clone(&member.name), failed.clone(), receivers.clone());
+            Some(Pick {
+                id,
+                name,
+                role: state.role,
+                engine,
+                cached,
+                prompt,
+                liveness,
+                load,
+                counters,
+                failed,
+                receivers,
+            })
         });
         Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
     }

@@ -15,20 +15,13 @@ use std::time::Duration;
 use baton_protocol::Heartbeats;
 
 use crate::fleet::Fleet;
+use crate::liveness::Liveness;
 use crate::runtime::Runtime;
 
 /// Times the slowest layer so far: work that stands still for less is slow.
 const SLOW_LAYERS: u32 = 4;
 /// Checks within a limit.
 const CHECKS: u32 = 12;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Liveness {
-    #[default]
-    Responsive,
-    Hung,
-    Lost,
-}
 
 /// When one engine last showed life, on this router's clock.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,8 @@ use baton_protocol::Engine;
 use tokio::sync::watch;
 
 use crate::engine::{EngineId, EngineState, EngineStatus, Role};
-use crate::heartbeat::{LifeSigns, Liveness};
+use crate::heartbeat::LifeSigns;
+use crate::liveness::Liveness;
 use crate::load::Load;
 use crate::prefix_index::PrefixIndex;
 

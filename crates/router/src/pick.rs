@@ -12,11 +12,12 @@ use tokio::sync::watch;
 
 use crate::counters::Counters;
 use crate::engine::{EngineId, Role};
-use crate::heartbeat::Liveness;
 use crate::leg::Leg;
+use crate::liveness::{Liveness, until_hung};
 use crate::load::{Load, LoadGuard};
 use crate::prefix_index::PrefixIndex;
 use crate::prompt_pages::PromptPages;
+use crate::receivers::Receivers;
 
 #[derive(Clone)]
 pub struct Pick {
@@ -31,6 +32,7 @@ pub struct Pick {
     pub(crate) load: Arc<Load>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) failed: Failed,
+    pub(crate) receivers: Receivers,
 }
 
 /// Engines that failed a call of one attempt.
@@ -94,21 +96,28 @@ impl Pick {
     pub async fn prep_recv(&self, request: &GenerateRequest, end: u32) -> Result<Reserved, ServeError> {
         let load = self.load.decode(request);
         let reservation = self.answer(self.engine.prep_recv(request, end)).await?;
+        self.receivers.add(&reservation, self.id, self.liveness.clone());
         Ok(Reserved { engine: self.id, reservation, load })
     }
 
-    /// Computes `prompt[..range.end]` and hands `range` over. Begins at once; the future waits for the end of it.
+    /// Computes `prompt[..range.end]` and hands `range` over. Begins at once; the future waits for the end of it, or until one
+    /// of the two engines shows no sign of life.
     pub fn remote_send(&self, request: &GenerateRequest, to: &Destination, range: TokenRange) -> Sending {
         let load = self.load.prefill(range.end().saturating_sub(self.cached_tokens()).into());
         self.counters.handoffs.add();
         let (sent, this) = (self.engine.remote_send(request, to, range), self.clone());
+        let receiver_hung = self.receivers.hung(to);
         let sent = async move {
-            let sent = this.unless_hung(sent).await;
+            let sent = tokio::select! {
+                biased;
+                sent = this.unless_hung(sent) => sent.inspect_err(|error| this.has_failed(error)),
+                receiver = receiver_hung => {
+                    this.failed.note(receiver);
+                    Err(ServeError::engine("the receiving engine shows no sign of life"))
+                }
+            };
             drop(load);
-            sent.inspect_err(|error| {
-                this.counters.handoffs_failed.add();
-                this.has_failed(error);
-            })
+            sent.inspect_err(|_| this.counters.handoffs_failed.add())
         };
         sent.boxed()
     }
@@ -145,12 +154,9 @@ impl Pick {
         *self.liveness.borrow() != Liveness::Responsive
     }
 
-    /// Waits until the engine shows no sign of life. What ends otherwise is noticed by its session's end.
+    /// Waits until the engine shows no sign of life.
     pub(crate) async fn hung(&self) {
-        let mut liveness = self.liveness.clone();
-        if liveness.wait_for(|now| *now != Liveness::Responsive).await.is_err() {
-            std::future::pending().await
-        }
+        until_hung(self.liveness.clone()).await;
     }
 
     pub(crate) fn numerics_id(&self) -> &str {

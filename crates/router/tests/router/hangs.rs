@@ -1,6 +1,7 @@
 //! Engines that stop without an end: no process dies, no connection breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use baton_protocol::Engine;
@@ -10,6 +11,7 @@ use baton_router::{
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::custom_strategy::LongPromptsApart;
 use crate::scripted::{Act, Scripted, fleet, long_request, read, request, undisturbed};
 use crate::wire::{OnRemoteSend, Script, Wire};
 use crate::wired::Wired;
@@ -92,9 +94,37 @@ async fn a_hung_prefill_engine_is_replaced_by_another_or_by_the_decode_engine() 
         let (outputs, ..) = read(dispatcher.generate(long_request(100, 1, 4)).await.unwrap(), 1).await;
         assert_eq!(outputs, undisturbed(1, 4));
         assert!(begun.elapsed() < NOTICED, "{:?}", begun.elapsed());
-        let decoded = decode.computed_tokens.load(std::sync::atomic::Ordering::Relaxed);
+        let decoded = decode.computed_tokens.load(Ordering::Relaxed);
         assert_eq!((decoded, dispatcher.resumed_total()), (computed, 0), "beside {others}");
     }
+}
+
+/// Also when the strategy waits for the sender first: what is sent to the hung engine would not arrive.
+#[tokio::test(start_paused = true)]
+async fn a_hung_receiver_ends_the_call_of_its_sender() {
+    let wire = Arc::new(Wire::default());
+    let prefill = Wired::new(&wire).with(Script { remote_send: [OnRemoteSend::Hang].into(), ..Script::default() });
+    let (prefill, hung) = (Arc::new(prefill), Arc::new(Wired::new(&wire)));
+    let other = Arc::new(Wired::new(&wire));
+    let roles = [(Role::Prefill, &prefill), (Role::Decode, &hung), (Role::Decode, &other)];
+    let engines = roles.iter().enumerate().map(|(at, (role, engine))| {
+        let engine: Arc<dyn Engine> = Arc::clone(*engine) as _;
+        (format!("engine-{at}"), *role, engine)
+    });
+    let fleet = Arc::new(Fleet::of_ready(engines));
+    let _monitor = watch_over(&fleet);
+    let strategy = Arc::new(LongPromptsApart { long_tokens: 10 });
+    let dispatcher = Dispatcher::new(Arc::clone(&fleet), strategy, DispatchConfig::default());
+    let begun = Instant::now();
+    let stream = dispatcher.generate(long_request(100, 1, 4)).await.unwrap();
+    sleep(LIMIT / 100).await;
+    hung.heart.stop(true);
+    let (outputs, ..) = read(stream, 1).await;
+    assert_eq!(outputs, undisturbed(1, 4));
+    assert!(begun.elapsed() < NOTICED, "{:?}", begun.elapsed());
+    assert_eq!((hung.reserved.load(Ordering::Relaxed), hung.open_reservations(), other.starts()), (1, 0, 1));
+    assert_eq!((prefill.sends(), prefill.open_sends.load(Ordering::Relaxed)), (2, 0), "it has done nothing wrong");
+    assert_eq!(dispatcher.counters().resumed.engine_lost, 1);
 }
 
 /// A machine that runs the checks late runs engines late, too.
