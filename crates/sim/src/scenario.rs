@@ -125,14 +125,6 @@ impl Scenario {
         for engine in &mut scenario.engines {
             engine.steps_in_flight = random.between(1, 2) as usize;
         }
-        for router in &mut scenario.routers {
-            let load_slack = random.below(6) as u32;
-            match random.below(8) {
-                0 => router.strategy = StrategyChoice::PrefixAware { load_slack },
-                1 => router.strategy = StrategyChoice::SessionAffinity { load_slack },
-                _ => {}
-            }
-        }
         if scenario.theme != Theme::Fair && random.percent(30) {
             scenario.network.cache_loss_per_mille = random.pick(&[20, 200]);
         }
@@ -224,11 +216,13 @@ impl EngineSetup {
 
 impl StrategyChoice {
     pub(crate) fn draw(random: &mut Random) -> Self {
-        match random.below(8) {
+        match random.below(10) {
             0 => Self::RoundRobin,
             1 => Self::LeastLoaded,
             2 => Self::LongPromptsApart { long_tokens: random.between(1, 60) as usize },
-            3..5 => Self::Disagg { pd_balance_factor: 0.0 },
+            3 => Self::PrefixAware { load_slack: random.below(6) as u32 },
+            4 => Self::SessionAffinity { load_slack: random.below(6) as u32 },
+            5..7 => Self::Disagg { pd_balance_factor: 0.0 },
             _ => Self::Disagg { pd_balance_factor: random.pick(&[0.1, 0.5, 0.9]) },
         }
     }
