@@ -10,6 +10,7 @@ use baton_protocol::SessionError;
 use baton_router::Strategy;
 
 use crate::config::RouterConfig;
+use crate::core_claims::CoreClaims;
 use crate::failure::Failure;
 use crate::located::Located;
 use crate::mock;
@@ -24,6 +25,8 @@ pub(crate) struct Blueprint {
     /// The context length of the engines that will be started here, if any.
     pub(crate) context_tokens: usize,
     pub(crate) engines: LaunchPlan,
+    /// Of those that will be started here.
+    pub(crate) cores: Option<CoreClaims>,
     /// What the engines that run already have reported about themselves.
     pub(crate) answers: Vec<(String, EngineInfo)>,
 }

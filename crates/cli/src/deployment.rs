@@ -20,6 +20,7 @@ use crate::banner::Banner;
 use crate::blueprint::{Blueprint, launch_failure};
 use crate::card::model_card;
 use crate::config::RouterConfig;
+use crate::core_claims::CoreClaims;
 use crate::failure::Failure;
 use crate::joining::Joining;
 
@@ -38,12 +39,14 @@ pub struct Deployment {
     plan: Option<(LaunchPlan, Identity)>,
     engines: Option<baton_launcher::Deployment>,
     serving: Option<JoinHandle<io::Result<()>>>,
+    /// Other deployments on this machine choose different ones for as long as these engines run.
+    _cores: Option<CoreClaims>,
 }
 
 impl Deployment {
     /// Nothing is started yet. Reaching a stage of `shutdown` ends all of it.
     pub(crate) fn new(blueprint: Blueprint, shutdown: Shutdown, screen: Screen) -> Result<Self, Failure> {
-        let Blueprint { config, strategy, files, context_tokens, engines: plan, answers } = blueprint;
+        let Blueprint { config, strategy, files, context_tokens, engines: plan, cores, answers } = blueprint;
         let identity = Identity::of_model(files.name());
         for (engine, info) in &answers {
             identity.check(engine, info).map_err(launch_failure)?;
@@ -72,6 +75,7 @@ impl Deployment {
             plan: Some((plan, identity)),
             engines: None,
             serving: None,
+            _cores: cores,
         })
     }
 

@@ -51,7 +51,7 @@ async fn route(args: RouterArgs, screen: Screen) -> Result<(), Failure> {
         true => files.decoder().map_err(Failure::user)?.max_context,
         false => usize::MAX,
     };
-    let blueprint = Blueprint { config, strategy, files, context_tokens, engines: plan, answers };
+    let blueprint = Blueprint { config, strategy, files, context_tokens, engines: plan, cores: None, answers };
     deploy(Deployment::new(blueprint, on_signals()?, screen)?).await
 }
 

@@ -98,7 +98,11 @@ async fn plan(options: ServeOptions, shutdown: Shutdown, screen: Screen) -> Resu
         may_be_missing: false,
     };
     let answers = query_attached(&plan, &screen).await.map_err(launch_failure)?;
-    Deployment::new(Blueprint { config, strategy, files, context_tokens, engines: plan, answers }, shutdown, screen)
+    Deployment::new(
+        Blueprint { config, strategy, files, context_tokens, engines: plan, cores, answers },
+        shutdown,
+        screen,
+    )
 }
 
 enum Location {
