@@ -1,6 +1,7 @@
 """The Python package: deployments and routers, in this process, over real engines."""
 import asyncio
 import doctest
+import gc
 import json
 import os
 import runpy
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import baton as package
+from baton._exchange import Exchange
 from deployment import Deployment, engine, eventually
 from workload import bodies, check_all_in_flight, prompts, reference, run
 
@@ -42,8 +44,6 @@ def routed(router_type, engines=3, model_lib=None, **options):
         "storyteller-11m", model_lib, ["127.0.0.1"] * engines, [0] * engines, [1] * engines, **options
     )
     try:
-        # Engines on free ports have no address by which a router could name them.
-        router.server_urls = [f"http://127.0.0.1:{index}" for index in range(engines)]
         router.serve("127.0.0.1", 0)
         yield router, Deployment(None, router.deployment.url.removeprefix("http://"), Path(os.devnull))
     finally:
@@ -165,14 +165,23 @@ def test_yielding_none_goes_on_without_repeating_a_token(single):
         assert server.metric("baton_resumed_total") == router.retried
 
 
-def test_no_byte_is_wrong_when_engines_die(single, alone):
+@pytest.mark.parametrize("name", ["one_prefill_one_decode", "many_prefill_many_decode", "balanced"])
+def test_no_byte_is_wrong_when_engines_die(alone, name):
     requests, expected = alone
-    class_name, engines = STRATEGIES["many_prefill_many_decode"]
-    strategy = runpy.run_path(str(EXAMPLES / "many_prefill_many_decode.py"))[class_name]()
+    class_name, engines = STRATEGIES[name]
+    strategy = runpy.run_path(str(EXAMPLES / f"{name}.py"))[class_name]()
     with deployed(strategy=strategy, **engines) as (_, server):
         check_with_a_kill(server, requests, expected)
-    with routed(Counting) as (_, server):
+
+
+def test_no_byte_is_wrong_when_engines_of_a_router_die(alone):
+    requests, expected = alone
+    with routed(Counting) as (router, server):
         check_with_a_kill(server, requests, expected)
+        gc.collect()
+        eventually(lambda: not router._exchanges, "what was held for requests is gone")
+        assert not any(isinstance(thing, Exchange) for thing in gc.get_objects())
+        eventually(lambda: server.metric("baton_reservations") == 0, "all room was given back")
 
 
 def check_with_a_kill(server, requests, expected):
@@ -205,6 +214,8 @@ def test_what_a_router_raises_is_what_its_client_sees(capfd):
     cases = [
         (ValueError("no such thing"), 500, "the router Raising failed; the log of the server says why"),
         (None, 500, "the router Raising failed"),
+        (ExceptionGroup("calls", [ValueError("one"), package.EngineError("two")]), 500, "the router Raising failed"),
+        (ExceptionGroup("calls", [package.ConflictError("only ours")]), 409, "only ours"),
         (package.CallerError("too long a story", param="prompt"), 400, "too long a story"),
         (package.ConflictError("another weight"), 409, "another weight"),
         (package.BusyError("never fits", retry_after=None), 422, "never fits"),
@@ -232,7 +243,7 @@ def test_a_router_that_blocks_the_loop_is_named_in_a_warning(capfd):
     with deployed(prefill=0, decode=1, strategy=Blocking()) as (_, server):
         assert server.call("/v1/completions", STORY)[0] == 200
     log = capfd.readouterr().err
-    assert "a router has blocked the event loop for" in log and "time.sleep(2)" in log
+    assert "the router Blocking has blocked the event loop for" in log and "time.sleep(2)" in log
 
 
 def test_a_client_that_leaves_ends_its_request_everywhere():
@@ -257,6 +268,122 @@ def test_a_client_that_leaves_ends_its_request_everywhere():
         assert ended.wait(20), "its generator goes on"
         eventually(lambda: sum(router.num_running_requests) == 0, "its load is given back")
         eventually(lambda: server.metric("baton_requests_running") == 0, "engines have ended it")
+
+
+def test_a_client_that_leaves_before_the_first_token():
+    class Late(Counting):
+        left = threading.Event()
+        yielded = threading.Event()
+
+        async def translate_request(self, request, request_id):
+            async for response in super().translate_request(request, request_id):
+                try:
+                    await asyncio.to_thread(self.left.wait)
+                    await asyncio.sleep(0.3)
+                except asyncio.CancelledError:
+                    # As careless routers do.
+                    pass
+                self.yielded.set()
+                yield response
+
+    with routed(Late) as (router, server):
+        with pytest.raises(TimeoutError):
+            server.call("/v1/completions", STORY, timeout=0.5)
+        router.left.set()
+        assert router.yielded.wait(20)
+        assert story(server.url), "the loop goes on"
+        eventually(lambda: router.num_running_requests == [0, 0, 0], "its load is given back")
+
+
+def test_what_is_served_is_of_the_request():
+    kept: list = []
+
+    class Mixing:
+        async def route(self, request, fleet):
+            leg = await fleet.serving().least_loaded().start_generate(request)
+            kept.append(leg)
+            return kept[0]
+
+    with deployed(prefill=0, decode=1, strategy=Mixing()) as (deployment, server):
+        assert server.call("/v1/completions", STORY)[0] == 200
+        assert server.call("/v1/completions", STORY)[0] == 500, "the leg of the first request"
+        kept.clear()
+
+
+def test_responses_without_text_may_be_left_out(single):
+    class Terse(package.Router):
+        async def translate_request(self, request, request_id):
+            async for response in super().translate_request(request, request_id):
+                if any(choice.text for choice in response.choices):
+                    yield response
+
+    with routed(Terse, engines=1, router_mode="round-robin") as (_, server):
+        fields = dict(prompt="The end", max_tokens=12, logit_bias={str(token): -100 for token in range(0, 60)})
+        assert story(server.url, **fields) == story(single.url, **fields)
+        assert story(server.url, max_tokens=1) == story(single.url, max_tokens=1)
+
+
+def test_starts_that_fail_leave_nothing(tmp_path):
+    def engines() -> list[int]:
+        here = Deployment(subprocess.Popen(["true"]), "127.0.0.1:0", Path(os.devnull))
+        here.process.pid = os.getpid()
+        return [pid for pid in here.engine_pids() if "--name=decode-" in here.engine_name(pid)]
+
+    with package.Deployment(prefill=0, decode=1, port=0) as first:
+        before = engines()
+        port = int(first.url.rpartition(":")[2])
+        with pytest.raises(ValueError, match="another program has this port"):
+            package.start(prefill=0, decode=1, port=port)
+        eventually(lambda: engines() == before, "its engines have ended")
+
+        async def impatient():
+            async with asyncio.timeout(0.02):
+                async with package.Deployment(prefill=0, decode=1, port=0):
+                    pass
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(impatient())
+        eventually(lambda: engines() == before, "its engines have ended")
+        package.start(prefill=0, decode=1, port=0)
+        package.stop()
+        assert engines() == [] and first.wait(0)
+
+
+def test_all_that_wait_see_the_end():
+    deployment = package.start(prefill=0, decode=1, port=0)
+    assert not deployment.wait(0.01)
+    waiting = [threading.Thread(target=deployment.wait) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    deployment.stop()
+    for thread in waiting:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert deployment.wait(0) and deployment.wait()
+
+
+def test_a_program_that_ends_in_the_middle(tmp_path):
+    """Requests are open at a router when the interpreter ends, and engines start although no path is searched."""
+    program = """
+import threading, time, urllib.request, json, baton
+
+class Slow:
+    async def route(self, request, fleet):
+        return await fleet.serving().least_loaded().start_generate(request)
+
+deployment = baton.start(model_lib="mock", mock="decode-ms=20", prefill=0, decode=1, port=0, strategy=Slow())
+def load():
+    body = json.dumps({"model": "storyteller-11m", "prompt": "once", "max_tokens": 500, "stream": True}).encode()
+    request = urllib.request.Request(deployment.url + "/v1/completions", body, {"content-type": "application/json"})
+    urllib.request.urlopen(request).read()
+for _ in range(8):
+    threading.Thread(target=load, daemon=True).start()
+time.sleep(0.5)
+print(deployment.requests_in_flight)
+"""
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment)
+    assert (ended.returncode, ended.stdout) == (0, "8\n"), ended.stderr
 
 
 def test_changes_by_a_router():
@@ -291,7 +418,7 @@ def test_engines_are_called_on_the_loop_of_their_router():
     with deployed(prefill=0, decode=1, strategy=Keeping()) as (deployment, server):
         story(server.url)
         request, fleet = kept[0]
-        with pytest.raises(KeyError, match="no engine nobody is ready"):
+        with pytest.raises(package.EngineError, match="engine nobody is not ready"):
             fleet.engine("nobody")
         with pytest.raises(RuntimeError, match="no running event loop"):
             fleet.engine(0).start_generate(request)
@@ -309,7 +436,7 @@ def test_strategies_and_roles_change_while_it_serves(alone):
     ways = [("round-robin", {}), ("disagg", {"pd_balance_factor": 0.2}), ("prefix-aware", {"load_slack": 2}), None]
     with deployed(prefill=0, decode=2) as (deployment, server):
         answers: list = []
-        load = threading.Thread(target=lambda: [answers.append(run(server.url, requests, concurrent=True)) for _ in range(3)])
+        load = threading.Thread(target=lambda: [answers.append(run(server.url, requests, concurrent=False)) for _ in range(3)])
         load.start()
         number = 0
         while load.is_alive():

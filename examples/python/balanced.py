@@ -8,8 +8,8 @@ class Balanced:
         self.share = share
 
     async def route(self, request, fleet):
-        decode = min(fleet.decode(), key=lambda engine: engine.sequences)
-        prefill = min(fleet.prefill().pairing_with(decode), key=lambda engine: engine.prefill_tokens)
+        decode = fleet.decode().lowest(lambda engine: engine.sequences)
+        prefill = fleet.prefill().pairing_with(decode).lowest(lambda engine: engine.prefill_tokens)
         end = min(int((1 - self.share) * request.prompt_tokens), request.prompt_tokens - 1)
         room = await decode.prep_recv(request, end=end)
         kv = prefill.remote_send(request, to=room)

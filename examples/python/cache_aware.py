@@ -8,12 +8,13 @@ class CacheAware:
         self.enough = enough
 
     async def route(self, request, fleet):
-        decode = max(fleet.decode(), key=lambda engine: (engine.cached_tokens, -engine.sequences))
+        decode = fleet.decode().lowest(lambda engine: (-engine.cached_tokens, engine.sequences))
         room = await decode.prep_recv(request, end=-1)
         if room.end - room.matched < self.enough:
             # A short rest is computed faster than it is brought.
             return await decode.start_generate(request, room)
-        prefill = max(fleet.prefill().pairing_with(decode), key=lambda engine: (engine.cached_tokens, -engine.prefill_tokens))
+        others = fleet.prefill().pairing_with(decode)
+        prefill = others.lowest(lambda engine: (-engine.cached_tokens, engine.prefill_tokens))
         kv = prefill.remote_send(request, to=room, begin=room.matched)
         return await decode.start_generate(request, room, fed_by=kv)
 

@@ -8,7 +8,7 @@ class ContextMigration:
         self.most = most
 
     async def route(self, request, fleet):
-        home = max(fleet.engines, key=lambda engine: (engine.cached_tokens, -engine.sequences))
+        home = fleet.engines.lowest(lambda engine: (-engine.cached_tokens, engine.sequences))
         others = fleet.engines.pairing_with(home)
         refuge = min(others, key=lambda engine: engine.sequences, default=home)
         if home.cached_tokens == 0 or home.sequences <= refuge.sequences + self.most:

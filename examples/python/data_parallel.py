@@ -5,7 +5,7 @@ import baton
 
 class DataParallel:
     async def route(self, request, fleet):
-        engine = min(fleet.engines, key=lambda engine: engine.sequences)
+        engine = fleet.engines.lowest(lambda engine: engine.sequences)
         return await engine.start_generate(request)
 
 

@@ -5,8 +5,8 @@ import baton
 
 class ManyPrefillManyDecode:
     async def route(self, request, fleet):
-        decode = min(fleet.decode(), key=lambda engine: engine.sequences)
-        prefill = min(fleet.prefill().pairing_with(decode), key=lambda engine: engine.prefill_tokens)
+        decode = fleet.decode().lowest(lambda engine: engine.sequences)
+        prefill = fleet.prefill().pairing_with(decode).lowest(lambda engine: engine.prefill_tokens)
         room = await decode.prep_recv(request, end=-1)
         kv = prefill.remote_send(request, to=room)
         return await decode.start_generate(request, room, fed_by=kv)

@@ -68,6 +68,8 @@ class Reservation:
         """`prompt[matched:end]` has pages."""
     def release(self) -> None:
         """Gives the pages back."""
+    def __bool__(self) -> bool:
+        """Whether there is room. Nothing is sent to an empty reservation, and the engine computes the prompt."""
 
 class Sending(Awaitable[int]):
     """KV on its way from one engine to another; awaiting it gives the number of tokens that the receiver has verified."""
@@ -107,7 +109,10 @@ class Engine:
     def pairs_with(self, other: Engine) -> bool:
         """Whether KV can be handed from one to the other: their logits are equal bit by bit."""
     def prep_recv(self, request: Request, end: int = -1) -> Awaitable[Reservation]:
-        """Reserves room for the KV of `prompt[:end]` as far as it is not cached."""
+        """Reserves room for the KV of `prompt[:end]` as far as it is not cached.
+
+        >>> room = await decode.prep_recv(request, end=-1)   # doctest: +SKIP
+        """
     def remote_send(self, request: Request, to: Reservation, begin: int | None = None, end: int | None = None) -> Sending:
         """Computes the KV of `prompt[:end]` and hands `prompt[begin:end]` over; by default what the reservation lacks. Begins at
         once."""
@@ -125,6 +130,11 @@ class Engines(Sequence[Engine]):
     def __getitem__(self, index: int) -> Engine: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Engine]: ...
+    def lowest(self, key: Callable[[Engine], Any]) -> Engine:
+        """The one for which `key` gives the lowest value, as `min(engines, key=key)`. Raises `EngineError` when there is none.
+
+        >>> fleet.engines.lowest(lambda engine: engine.sequences)   # doctest: +SKIP
+        """
     def least_loaded(self) -> Engine:
         """The one with the least to do. Raises `EngineError` when there is none."""
     def following(self, last: int | None = None) -> Engine:
@@ -147,7 +157,7 @@ class Fleet:
     def serving(self) -> Engines:
         """Those that can take a whole request: all that generate or, when none of them is there, all that are."""
     def engine(self, id_or_name: int | str) -> Engine:
-        """The engine with this id or name. Raises `KeyError` while it is not ready."""
+        """The engine with this id or name. Raises `EngineError` while it is not ready."""
 
 class Tokenizer:
     """Text to token ids and back, as the server does it."""
@@ -160,7 +170,7 @@ class Attempt:
     def request(self) -> Request: ...
     @property
     def fleet(self) -> Fleet: ...
-    def runs_in(self, task: asyncio.Task[Any]) -> None: ...
+    def runs_in(self, task: asyncio.Task[Any] | None) -> None: ...
     def serve(self, leg: Leg) -> None: ...
     def pass_on(self, chunk: Chunk) -> None: ...
     def fail(self, exception: BaseException) -> None: ...
@@ -168,6 +178,7 @@ class Attempt:
 
 class Reader:
     def next(self) -> Awaitable[Chunk | None]: ...
+    def close(self) -> None: ...
 
 class Chunk:
     @property
@@ -179,6 +190,7 @@ class Chunk:
 
 class EventLoop:
     def __init__(self, asyncio: asyncio.AbstractEventLoop) -> None: ...
+    def close(self) -> None: ...
 
 class Deployment:
     def __init__(self, arguments: list[str]) -> None: ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import sys
 import threading
 import time
@@ -23,26 +25,43 @@ class RouterLoop:
         self.asyncio = asyncio.new_event_loop()
         self.native = _baton.EventLoop(self.asyncio)
         self._thread = threading.Thread(target=self._run, name="baton-router", daemon=True)
+        self._closed = False
         self._turn = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread.start()
         threading.Thread(target=self._watch, name="baton-router-watch", daemon=True).start()
 
-    def begin(self, route: Callable[[_baton.Attempt], Coroutine[Any, Any, None]]) -> Callable[[_baton.Attempt], None]:
-        """What takes an attempt on the loop's thread and routes it in a task of its own."""
+    def begin(
+        self, name: str, route: Callable[[_baton.Attempt], Coroutine[Any, Any, None]]
+    ) -> Callable[[_baton.Attempt], None]:
+        """What takes an attempt on the loop's thread and routes it in a task of its own, with the router's name."""
 
         def begin(attempt: _baton.Attempt) -> None:
-            task = self.asyncio.create_task(route(attempt))
+            task = self.asyncio.create_task(route(attempt), name=name)
             attempt.runs_in(task)
             # The loop itself keeps no reference to a task that waits.
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda task: done(attempt, task))
+
+        def done(attempt: _baton.Attempt, task: asyncio.Task[None]) -> None:
+            attempt.runs_in(None)
+            self._tasks.discard(task)
 
         return begin
 
+    def close(self) -> None:
+        """Nothing more is routed."""
+        self._closed = True
+        self.native.close()
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.asyncio)
-        self.asyncio.run_forever()
+        while not self._closed:
+            try:
+                self.asyncio.run_forever()
+            except BaseException:
+                # sys.exit() in a task of a router: the requests of all others go on.
+                _baton.warn(f"a router's task tried to end the program\n{traceback.format_exc()}")
 
     def _watch(self) -> None:
         reported = False
@@ -57,15 +76,20 @@ class RouterLoop:
                 reported = False
             elif not reported:
                 reported = True
-                blocked = f"a router has blocked the event loop for {silent:.1f} s: no other request is routed meanwhile"
+                task = asyncio.current_task(self.asyncio)
+                router = f"the router {task.get_name()}" if task else "a router"
+                blocked = f"{router} has blocked the event loop for {silent:.1f} s: no other request is routed meanwhile"
                 _baton.warn(f"{blocked}\n{self._stack()}")
 
     def _took_a_turn(self) -> None:
         self._turn = time.monotonic()
 
     def _stack(self) -> str:
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        return "".join(traceback.format_stack(frame)[-3:]) if frame else ""
+        """From the router's own code on."""
+        frames = traceback.extract_stack(sys._current_frames().get(self._thread.ident or 0))
+        below = (os.path.dirname(asyncio.__file__), os.path.dirname(__file__), threading.__file__)
+        own = itertools.dropwhile(lambda frame: frame.filename.startswith(below), frames)
+        return "".join(traceback.format_list(list(own)))
 
 
 _lock = threading.Lock()
@@ -78,3 +102,9 @@ def router_loop() -> RouterLoop:
         if _shared is None:
             _shared = RouterLoop()
         return _shared
+
+
+def close() -> None:
+    """At the end of the interpreter, to which no thread may attach any more."""
+    if _shared is not None:
+        _shared.close()

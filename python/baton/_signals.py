@@ -26,7 +26,8 @@ class StopOnSignals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # One that was not set from Python cannot be set again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _on_signal(self, *_: object) -> None:
         if self.stop is None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import weakref
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _baton
+from . import _baton, _loop
 from . import strategy as strategies
 from ._loop import router_loop
 from ._signals import StopOnSignals
@@ -60,8 +59,12 @@ class Deployment:
 
     def start(self) -> Deployment:
         """Starts all engines and serves clients."""
-        self.launch()
-        return self.listen()
+        try:
+            self.launch()
+            return self.listen()
+        except BaseException:
+            self.stop(at_once=True)
+            raise
 
     def serve(self) -> None:
         """Starts all engines and serves clients until SIGINT or SIGTERM; a second one does not wait for open requests."""
@@ -119,6 +122,9 @@ class Deployment:
         if self._native is not None:
             self._native.stop(at_once)
             self.wait()
+            _started.discard(self)
+            # A strategy may hold what holds this deployment.
+            self._native.route_as_prepared()
 
     @property
     def url(self) -> str:
@@ -154,17 +160,26 @@ class Deployment:
     def __enter__(self) -> Deployment:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.stop(at_once=error is not None)
 
     async def __aenter__(self) -> Deployment:
-        return await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if self._native is not None:
+                self._native.stop(True)
+            await asyncio.wait([starting])
+            await asyncio.to_thread(self.stop, True)
+            raise
 
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        await asyncio.to_thread(self.stop, error is not None)
 
 
-_started: weakref.WeakSet[Deployment] = weakref.WeakSet()
+_started: set[Deployment] = set()
+"""Those that `stop` has to end."""
 
 
 def start(model: str | None = None, *, strategy: str | strategies.Strategy | None = None, **options: Any) -> Deployment:
@@ -178,11 +193,24 @@ def start(model: str | None = None, *, strategy: str | strategies.Strategy | Non
 
 def stop(at_once: bool = False) -> None:
     """Stops all deployments of this process."""
+    errors = []
     for deployment in list(_started):
-        deployment.stop(at_once)
+        try:
+            deployment.stop(at_once)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
-atexit.register(stop, at_once=True)
+def _at_exit() -> None:
+    try:
+        stop(at_once=True)
+    finally:
+        _loop.close()
+
+
+atexit.register(_at_exit)
 
 
 def _check(strategy: Any) -> Any:

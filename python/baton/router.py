@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal
@@ -66,7 +67,9 @@ class Router:
         self.hosts, self.ports = hosts, ports
         self.num_servers = len(hosts)
         self.num_running_requests = [0] * self.num_servers
-        self.server_urls = [f"http://{host}:{port}" for host, port in zip(hosts, ports)]
+        # Several engines may be on free ports.
+        places = enumerate(zip(hosts, ports))
+        self.server_urls = [f"http://{host}:{port}" if port else f"http://{host}:0/{id}" for id, (host, port) in places]
         self.device_id_starts = [sum(num_gpus[:index]) for index in range(len(num_gpus) + 1)]
         self._model = model
         self._exchanges: dict[str, Exchange] = {}
@@ -97,8 +100,8 @@ class Router:
     def serve(self, host: str, port: int) -> None:
         """Serves clients from now on. Returns at once."""
         if type(self) is not Router:
-            loop = router_loop()
-            self.deployment.native.route_with(type(self).__name__, loop.native, loop.begin(self._route))
+            loop, name = router_loop(), type(self).__name__
+            self.deployment.native.route_with(name, loop.native, loop.begin(name, self._route))
         self.deployment.listen(host, port)
 
     def terminate(self) -> None:
@@ -109,17 +112,19 @@ class Router:
         """What is done for one request; for all attempts at it where engines fail."""
         if isinstance(request.prompt, str):
             request.prompt = self.tokenizer.encode(request.prompt)
-        async for response in self.translate_request(request, request_id):
-            yield response
+        async with aclosing(self.translate_request(request, request_id)) as responses:
+            async for response in responses:
+                yield response
 
     async def translate_request(self, request: CompletionRequest, request_id: str) -> Responses:
         """Composes the three calls. Override this."""
         if self.router_mode == "disagg":
-            responses = self._handle_completion_disagg(request, request_id, self.pd_balance_factor)
+            handled = self._handle_completion_disagg(request, request_id, self.pd_balance_factor)
         else:
-            responses = self._handle_completion_round_robin(request)
-        async for response in responses:
-            yield response
+            handled = self._handle_completion_round_robin(request)
+        async with aclosing(handled) as responses:
+            async for response in responses:
+                yield response
 
     def _pick_endpoint(self, endpoint_ids: Iterable[int]) -> int:
         """The engine with the fewest requests of this router, among those that are ready if any of them is."""
@@ -137,8 +142,9 @@ class Router:
         self.num_running_requests[endpoint] += 1
         try:
             start = StartGenerateRequest(**request.model_dump(), begin=0)
-            async for response in self.send_start_generate(None, start, self.server_urls[endpoint]):
-                yield _or_retry(response)
+            async with aclosing(self.send_start_generate(None, start, self.server_urls[endpoint])) as responses:
+                async for response in responses:
+                    yield _or_retry(response)
         finally:
             self.num_running_requests[endpoint] -= 1
 
@@ -161,8 +167,9 @@ class Router:
                 send = RemoteSendRequest(**fields, begin=matched, end=end, kv_addr_info=kv_addr_info, recv_rank=rank)
                 await self.send_remote_send(None, send, prefill)
             start = StartGenerateRequest(**fields, begin=end)
-            async for response in self.send_start_generate(None, start, self.server_urls[decode]):
-                yield _or_retry(response)
+            async with aclosing(self.send_start_generate(None, start, self.server_urls[decode])) as responses:
+                async for response in responses:
+                    yield _or_retry(response)
         finally:
             self.num_running_requests[decode] -= 1
 
@@ -177,19 +184,19 @@ class Router:
     async def send_remote_send(self, session: Any, request: RemoteSendRequest, server_url: str) -> None:
         """Has an engine compute `prompt[:request.end]` and hand `prompt[request.begin:request.end]` over. Returns when that is there."""
         exchange = self._exchange(request)
-        receiver = exchange.receiver(request)
-        if receiver is not None and request.recv_rank != self.device_id_starts[receiver]:
-            rank = self.device_id_starts[receiver]
+        rank = self.device_id_starts[exchange.receiver(request)]
+        if request.recv_rank != rank:
             raise ValueError(f"recv_rank is {request.recv_rank}, but the engine that gave kv_addr_info begins at {rank}")
         await exchange.remote_send(self._server(server_url), request)
 
     async def send_start_generate(
         self, session: Any, request: StartGenerateRequest, server_url: str
-    ) -> AsyncIterator[CompletionResponse]:
+    ) -> AsyncGenerator[CompletionResponse, None]:
         """Has an engine generate, on top of what was received for it."""
         exchange = self._exchange(request)
-        async for response in exchange.start_generate(self._server(server_url), request):
-            yield response
+        async with aclosing(exchange.start_generate(self._server(server_url), request)) as responses:
+            async for response in responses:
+                yield response
 
     async def _route(self, attempt: _baton.Attempt) -> None:
         exchange = Exchange(attempt, self._model, self.tokenizer)
@@ -199,22 +206,26 @@ class Router:
             async with aclosing(self.handle_completion(exchange.completion, exchange.id)) as responses:
                 async for response in responses:
                     exchange.pass_on(response)
-            attempt.end()
+            exchange.end()
         except asyncio.CancelledError:
+            exchange.close()
             attempt.end()
             raise
         except BaseException as error:
+            # Before the next attempt: an engine has one of a request at a time.
+            exchange.close()
             attempt.fail(error)
+            traceback.clear_frames(error.__traceback__)
         finally:
+            exchange.close()
+            current.set(None)
             if self._exchanges.get(exchange.id) is exchange:
                 del self._exchanges[exchange.id]
 
     def _exchange(self, request: CompletionRequest) -> Exchange:
-        """The request that a call belongs to: the one whose id is in `user`, or else the one that this task serves."""
-        mine = current.get()
-        if mine is not None and request.user in (None, mine.id):
-            return mine
-        exchange = self._exchanges.get(request.user or "", mine)
+        """The request that a call belongs to: the one that this task serves or, in a task that serves none, the one whose id is in
+        `user`."""
+        exchange = current.get() or self._exchanges.get(request.user or "")
         if exchange is None:
             raise RuntimeError("calls are made for requests that the router serves: request.user is none of their ids")
         return exchange

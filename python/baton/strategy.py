@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import Protocol, runtime_checkable
 
 from . import _baton
@@ -14,7 +15,8 @@ class Strategy(Protocol):
     """Decides which engines serve a request, and composes the three calls to them.
 
     Tokens do not pass through Python: the client gets those of the leg that is returned. When an engine fails, `route` is called
-    again, with what the client has already in the request, and the stream goes on behind it.
+    again, with what the client has already in the request, and the stream goes on behind it. Where an engine has no room to
+    receive into, `prep_recv` gives an empty reservation, and the engine computes the prompt itself.
 
     >>> class OneForAll:
     ...     async def route(self, request, fleet):
@@ -51,5 +53,8 @@ def use(deployment: _baton.Deployment, strategy: Strategy, loop: RouterLoop) -> 
             raise
         except BaseException as error:
             attempt.fail(error)
+            # Frames would keep what the router has reserved.
+            traceback.clear_frames(error.__traceback__)
 
-    deployment.route_with(name_of(strategy), loop.native, loop.begin(route))
+    name = name_of(strategy)
+    deployment.route_with(name, loop.native, loop.begin(name, route))

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use baton_core::{Choice, EngineEvent, FailedEvent, GenerateRequest, RequestId, ServeError, TokenEvent};
 use baton_protocol::TokenStream;
 use baton_router::{Pick, Roster};
-use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engines::{Engine, Engines};
-use crate::error::{failure, serve_error};
+use crate::error::{exception, failure, serve_error};
 use crate::event_loop::RouterLoop;
 use crate::leg::{Chunk, Control, Leg, Order};
-use crate::request::Request;
+use crate::request::{AttemptKey, Request};
 
 /// The engines that are ready for an attempt.
 #[pyclass(frozen)]
@@ -35,6 +35,7 @@ pub(crate) struct Attempt {
 
 pub(crate) struct Outcome {
     router: String,
+    key: AttemptKey,
     request: GenerateRequest,
     router_loop: Arc<RouterLoop>,
     /// The asyncio task in which the router works.
@@ -43,7 +44,7 @@ pub(crate) struct Outcome {
 }
 
 enum Progress {
-    Begun(oneshot::Sender<Result<baton_router::Leg, ServeError>>),
+    Begun(Answering),
     PassingOn(Passing),
     Ended,
 }
@@ -58,6 +59,8 @@ struct Passing {
     open: BTreeSet<Choice>,
 }
 
+type Answering = oneshot::Sender<Result<baton_router::Leg, ServeError>>;
+
 pub(crate) type Answer = oneshot::Receiver<Result<baton_router::Leg, ServeError>>;
 
 impl Outcome {
@@ -65,6 +68,7 @@ impl Outcome {
         let (answer, answered) = oneshot::channel();
         let outcome = Self {
             router: router.to_owned(),
+            key: AttemptKey::next(),
             request,
             router_loop,
             task: Mutex::new(None),
@@ -74,7 +78,7 @@ impl Outcome {
     }
 
     pub(crate) fn fail(&self, error: ServeError) {
-        match std::mem::replace(&mut *self.lock(), Progress::Ended) {
+        match self.leave() {
             // A relay that is gone needs no answer.
             Progress::Begun(answer) => drop(answer.send(Err(error))),
             Progress::PassingOn(passing) => {
@@ -87,6 +91,7 @@ impl Outcome {
 
     /// The client needs nothing more.
     pub(crate) fn cancel(self: &Arc<Self>) {
+        drop(self.leave());
         let this = Arc::clone(self);
         self.router_loop.run(move |py| {
             let task = this.task.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -102,16 +107,26 @@ impl Outcome {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pass_on(self: &Arc<Self>, chunk: &Chunk) -> PyResult<()> {
-        let events = std::mem::take(&mut *chunk.events.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut progress = self.lock();
-        if let Progress::Begun(_) = &*progress {
-            let (passing, stream) = self.passing(chunk);
-            let leg = baton_router::Leg::passed_on(chunk.pick.clone(), stream);
-            if let Progress::Begun(answer) = std::mem::replace(&mut *progress, Progress::PassingOn(passing)) {
-                let _ = answer.send(Ok(leg));
-            }
+    /// What is sent or dropped afterwards may come back here: the lock is free again.
+    fn leave(&self) -> Progress {
+        std::mem::replace(&mut *self.lock(), Progress::Ended)
+    }
+
+    fn check_own(&self, key: AttemptKey) -> PyResult<()> {
+        match key == self.key {
+            true => Ok(()),
+            false => Err(PyRuntimeError::new_err("this is of another request, or of an earlier attempt at this one")),
         }
+    }
+
+    fn pass_on(self: &Arc<Self>, chunk: &Chunk) -> PyResult<()> {
+        self.check_own(chunk.key)?;
+        let events = std::mem::take(&mut *chunk.events.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some((answer, leg)) = self.first_of(chunk) {
+            // Where the relay is gone, dropping the leg ends this attempt.
+            drop(answer.send(Ok(leg)));
+        }
+        let mut progress = self.lock();
         let Progress::PassingOn(passing) = &mut *progress else { return Ok(()) };
         if !passing.pick.is_exact_with(&chunk.pick) {
             let message = "chunks of engines whose logits differ cannot be one answer";
@@ -129,6 +144,19 @@ impl Outcome {
             let _ = passing.events.send(event);
         }
         Ok(())
+    }
+
+    /// With the first chunk there is a leg to answer with.
+    fn first_of(self: &Arc<Self>, chunk: &Chunk) -> Option<(Answering, baton_router::Leg)> {
+        let mut progress = self.lock();
+        if !matches!(&*progress, Progress::Begun(_)) {
+            return None;
+        }
+        let (passing, stream) = self.passing(chunk);
+        let Progress::Begun(answer) = std::mem::replace(&mut *progress, Progress::PassingOn(passing)) else {
+            return None;
+        };
+        Some((answer, baton_router::Leg::passed_on(chunk.pick.clone(), stream)))
     }
 
     fn passing(self: &Arc<Self>, chunk: &Chunk) -> (Passing, TokenStream) {
@@ -149,7 +177,7 @@ impl Outcome {
 
     /// Where every choice has ended, the router sees the end of its leg, and comes to its own. Otherwise it is cancelled.
     fn client_has_enough(self: &Arc<Self>) {
-        let Progress::PassingOn(passing) = std::mem::replace(&mut *self.lock(), Progress::Ended) else { return };
+        let Progress::PassingOn(passing) = self.leave() else { return };
         if passing.open.is_empty() {
             let _ = passing.control.send(Order::End);
         } else {
@@ -162,7 +190,7 @@ impl Attempt {
     pub(crate) fn new(py: Python<'_>, roster: Arc<Roster>, outcome: Arc<Outcome>) -> PyResult<Self> {
         let router_loop = Arc::clone(&outcome.router_loop);
         Ok(Self {
-            request: Py::new(py, Request::new(outcome.request.clone()))?,
+            request: Py::new(py, Request::new(outcome.request.clone(), outcome.key))?,
             fleet: Py::new(py, Fleet { roster, router_loop })?,
             outcome,
         })
@@ -171,16 +199,17 @@ impl Attempt {
 
 #[pymethods]
 impl Attempt {
-    /// The task to cancel when the client needs nothing more.
-    fn runs_in(&self, task: Py<PyAny>) {
-        *self.outcome.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    /// The task to cancel when the client needs nothing more; `None` when it is done.
+    fn runs_in(&self, task: Option<Py<PyAny>>) {
+        *self.outcome.task.lock().unwrap_or_else(PoisonError::into_inner) = task;
     }
 
     /// The client gets this leg's tokens; none of them passes through Python.
     fn serve(&self, leg: &Leg) -> PyResult<()> {
+        self.outcome.check_own(leg.key())?;
         let leg = leg.take()?;
-        if let Progress::Begun(answer) = std::mem::replace(&mut *self.outcome.lock(), Progress::Ended) {
-            let _ = answer.send(Ok(leg));
+        if let Progress::Begun(answer) = self.outcome.leave() {
+            drop(answer.send(Ok(leg)));
         }
         Ok(())
     }
@@ -234,13 +263,13 @@ impl Fleet {
         self.of(self.roster.serving())
     }
 
-    /// The engine with this id or name. Raises `KeyError` while it is not ready.
+    /// The engine with this id or name. Raises `EngineError` while it is not ready.
     fn engine(&self, id_or_name: &Bound<'_, PyAny>) -> PyResult<Engine> {
         let (id, name) = (id_or_name.extract::<usize>().ok(), id_or_name.extract::<String>().ok());
         let engines = self.engines();
         let wanted = |pick: &&Pick| Some(pick.id().0) == id || name.as_deref() == Some(pick.name());
         let found = engines.candidates.iter().find(wanted).map(|pick| engines.engine(pick));
-        found.ok_or_else(|| PyKeyError::new_err(format!("no engine {id_or_name} is ready")))
+        found.ok_or_else(|| exception(ServeError::engine(format!("engine {id_or_name} is not ready"))))
     }
 }
 

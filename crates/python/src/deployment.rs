@@ -1,14 +1,17 @@
 //! Engines, router and gateway in this process's charge.
 
 use std::ffi::OsString;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use baton_cli::{Deployment as Deployed, Failure};
 use baton_gateway::Membership;
 use baton_launcher::{Endpoint, Screen, Shutdown, Stage, Stop};
 use baton_router::{Dispatcher, EngineId, EngineStatus, Fleet, NotThere, Parameters, Strategy};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -23,6 +26,7 @@ use crate::tokenizer::Tokenizer;
 pub(crate) struct Deployment {
     stage: Mutex<Progress>,
     stop: Stop,
+    stopped: AtomicBool,
     dispatcher: Arc<Dispatcher>,
     /// The strategy that the arguments name.
     built_in: Arc<dyn Strategy>,
@@ -34,10 +38,17 @@ pub(crate) struct Deployment {
 
 enum Progress {
     Prepared(Box<Deployed>),
-    /// Busy, or it has failed.
+    /// A call is busy with it.
     Taken,
-    Running(Receiver<Result<(), Failure>>),
+    Running(Arc<End>),
     Ended,
+}
+
+/// Set once, when nothing is left running.
+#[derive(Default)]
+struct End {
+    result: Mutex<Option<Result<(), Arc<Failure>>>>,
+    reached: Condvar,
 }
 
 /// An engine: its id, name and role, its address if it was not started here, and whether it is ready.
@@ -56,6 +67,7 @@ impl Deployment {
         let dispatcher = Arc::clone(deployed.dispatcher());
         Ok(Self {
             stop,
+            stopped: AtomicBool::new(false),
             fleet: Arc::clone(deployed.fleet()),
             membership: deployed.membership(),
             built_in: dispatcher.strategy(),
@@ -68,12 +80,7 @@ impl Deployment {
 
     /// Starts all engines, and returns when each has generated a token. `False` when it was stopped before.
     fn launch(&self, py: Python<'_>) -> PyResult<bool> {
-        let mut deployed = self.take()?;
-        let launched = wait_for(py, async move { (deployed.launch().await, deployed) })?;
-        let (launched, deployed) = launched;
-        let launched = launched.map_err(|failure| not_deployed(&failure))?;
-        *self.lock() = Progress::Prepared(deployed);
-        Ok(launched)
+        self.with(py, |deployed| deployed.launch().boxed())
     }
 
     /// Answers clients from now on, and returns where.
@@ -83,55 +90,55 @@ impl Deployment {
             (Some(host), Some(port)) => Some(endpoint(&host, port)?),
             _ => None,
         };
-        let mut deployed = self.take()?;
-        let (listening, deployed) = wait_for(py, async move {
-            let listening = match at {
-                Some(endpoint) => deployed.listen_at(endpoint).await,
-                None => deployed.listen().await,
-            };
-            (listening, deployed)
+        let address = self.with(py, |deployed| match at {
+            Some(endpoint) => deployed.listen_at(endpoint).boxed(),
+            None => deployed.listen().boxed(),
         })?;
-        *self.lock() = Progress::Prepared(deployed);
-        let address = listening.map_err(|failure| not_deployed(&failure))?;
         Ok((address.ip().to_string(), address.port()))
     }
 
     /// Serves until it is stopped.
     fn run(&self) -> PyResult<()> {
         let deployed = self.take()?;
-        let (ended, end) = channel();
-        runtime()?.spawn(async move {
-            // Nobody may be waiting for the end.
-            let _ = ended.send(deployed.until_stopped().await);
-        });
+        let end = Arc::new(End::default());
+        let reached = Arc::clone(&end);
         *self.lock() = Progress::Running(end);
+        runtime()?.spawn(async move { reached.set(deployed.until_stopped().await) });
         Ok(())
     }
 
     /// Waits for the end, no longer than `timeout` seconds; `True` when all has ended.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let Progress::Running(end) = std::mem::replace(&mut *self.lock(), Progress::Ended) else { return Ok(true) };
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
-        let (ended, end) = py.detach(move || (end.recv_timeout(timeout), end));
-        match ended {
-            Ok(ended) => ended.map(|()| true).map_err(|failure| not_deployed(&failure)),
-            Err(RecvTimeoutError::Disconnected) => Ok(true),
-            Err(RecvTimeoutError::Timeout) => {
-                *self.lock() = Progress::Running(end);
-                Ok(false)
-            }
+        let end = match &*self.lock() {
+            Progress::Running(end) => Some(Arc::clone(end)),
+            Progress::Ended => return Ok(true),
+            Progress::Prepared(_) | Progress::Taken => None,
+        };
+        let Some(end) = end else {
+            py.detach(|| thread::sleep(timeout));
+            return Ok(matches!(&*self.lock(), Progress::Ended));
+        };
+        match py.detach(|| end.wait(timeout)) {
+            None => Ok(false),
+            Some(Ok(())) => Ok(true),
+            Some(Err(failure)) => Err(not_deployed(&failure)),
         }
     }
 
     /// Takes no more requests and ends when the open ones have been served, or `at_once`. Does not wait for the end.
     #[pyo3(signature = (at_once=false))]
     fn stop(&self, at_once: bool) {
+        self.stopped.store(true, Ordering::Relaxed);
         self.stop.reach(if at_once { Stage::Stopping } else { Stage::Draining });
         // One that does not run yet is dropped, and its engines with it.
         let mut stage = self.lock();
-        if matches!(*stage, Progress::Prepared(_)) {
-            *stage = Progress::Ended;
-        }
+        let dropped = match &*stage {
+            Progress::Prepared(_) => Some(std::mem::replace(&mut *stage, Progress::Ended)),
+            _ => None,
+        };
+        drop(stage);
+        drop(dropped);
     }
 
     /// Requests that begin from now on are given to `begin`, as attempts, on the thread of the loop.
@@ -212,6 +219,26 @@ impl Deployment {
         self.fleet.id(name).ok_or_else(|| not_there(name))
     }
 
+    /// Lends it to a call. It has ended where that fails, or where it was stopped meanwhile.
+    fn with<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl for<'a> FnOnce(&'a mut Deployed) -> BoxFuture<'a, Result<T, Failure>> + Send + 'static,
+    ) -> PyResult<T> {
+        let mut deployed = self.take()?;
+        let called = wait_for(py, async move { (call(&mut deployed).await, deployed) });
+        let (result, stage) = match called {
+            Ok((Ok(value), deployed)) if !self.stopped.load(Ordering::Relaxed) => {
+                (Ok(value), Progress::Prepared(deployed))
+            }
+            Ok((Ok(value), _)) => (Ok(value), Progress::Ended),
+            Ok((Err(failure), _)) => (Err(not_deployed(&failure)), Progress::Ended),
+            Err(interrupted) => (Err(interrupted), Progress::Ended),
+        };
+        *self.lock() = stage;
+        result
+    }
+
     fn take(&self) -> PyResult<Box<Deployed>> {
         let mut stage = self.lock();
         match std::mem::replace(&mut *stage, Progress::Taken) {
@@ -221,6 +248,22 @@ impl Deployment {
                 Err(PyRuntimeError::new_err("the deployment runs already, is being started, or has ended"))
             }
         }
+    }
+}
+
+impl End {
+    fn set(&self, result: Result<(), Failure>) {
+        *self.lock() = Some(result.map_err(Arc::new));
+        self.reached.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) -> Option<Result<(), Arc<Failure>>> {
+        let waited = self.reached.wait_timeout_while(self.lock(), timeout, |result| result.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Result<(), Arc<Failure>>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_core::{EngineReport, GenerateRequest, ServeError, TokenRange};
+use baton_core::{EngineReport, Fault, Retry, ServeError, TokenRange};
 use baton_protocol::{Destination, Sent};
 use baton_router::{Candidates, EngineId, Pick, Reserved};
 use futures_util::FutureExt;
@@ -30,12 +30,19 @@ pub(crate) struct Engines {
 }
 
 /// Pages of an engine that wait for KV. They are given back with the last reference to this object, unless a request was started
-/// with them.
+/// with them. Without room it is empty: nothing is sent to it, and the engine computes the prompt.
 #[pyclass(frozen)]
 pub(crate) struct Reservation {
     engine: EngineId,
     destination: Destination,
-    reserved: Mutex<Option<Reserved>>,
+    reserved: Mutex<Pages>,
+}
+
+enum Pages {
+    Reserved(Reserved),
+    Empty,
+    /// Given back, or used up.
+    Gone,
 }
 
 /// KV on its way from one engine to another. It is aborted when nothing awaits it any more: neither this object, nor a call, nor a
@@ -101,9 +108,18 @@ impl Engine {
         let end = position("end", end, request)?;
         let (pick, request) = (self.pick.clone(), request.request.clone());
         let call = async move {
-            let reserved = pick.prep_recv(&request, end).await?;
-            let destination = (*reserved).clone();
-            Ok(Reservation { engine: pick.id(), destination, reserved: Mutex::new(Some(reserved)) })
+            let engine = pick.id();
+            if request.needs_whole_prompt() {
+                return Ok(Reservation::empty(engine, end));
+            }
+            match pick.prep_recv(&request, end).await {
+                Ok(reserved) => Ok(Reservation::of(engine, reserved)),
+                // No room to receive into, now or ever. In its queue the request is served in any case, if not as well.
+                Err(full) if full.fault == Fault::Capacity && full.retry != Retry::Elsewhere => {
+                    Ok(Reservation::empty(engine, end))
+                }
+                Err(error) => Err(error),
+            }
         };
         self.router_loop.awaitable(py, call, |py, reservation| Ok(Py::new(py, reservation)?.into_any()))
     }
@@ -135,21 +151,24 @@ impl Engine {
         reservation: Option<&Reservation>,
         fed_by: Option<&Sending>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reserved = reservation.map(|reservation| reservation.take_for(self)).transpose()?;
+        let reserved = reservation.map_or(Ok(None), |reservation| reservation.take_for(self))?;
         let feeding = fed_by.map(|fed_by| fed_by.sending.clone());
-        let (pick, request) = (self.pick.clone(), request.request.clone());
+        let (pick, key, request) = (self.pick.clone(), request.key, request.request.clone());
         let call = async move {
             let Some(reserved) = reserved else {
-                return Ok(Leg::new(pick.start_generate(request.clone(), None).await?, &request));
+                return Ok(Leg::new(pick.start_generate(request.clone(), None).await?, request, key));
             };
             // Without a sender nothing will come, and all of the prompt is computed there.
             let feeding = feeding.unwrap_or_else(|| nothing_to_send().shared());
             let sent = match feeding.peek() {
                 Some(Ok(sent)) => Some(*sent),
                 _ if reserved.missing().is_none() => None,
-                _ => return fed(&pick, request, reserved, feeding).await,
+                _ => {
+                    let leg = pick.start_generate(request.clone(), Some((reserved, None))).await?;
+                    return Ok(Leg::new(leg.fed_by(feeding.boxed()), request, key));
+                }
             };
-            Ok(Leg::new(pick.start_generate(request.clone(), Some((reserved, sent))).await?, &request))
+            Ok(Leg::new(pick.start_generate(request.clone(), Some((reserved, sent))).await?, request, key))
         };
         self.router_loop.awaitable(py, call, |py, leg| Ok(Py::new(py, leg)?.into_any()))
     }
@@ -182,6 +201,22 @@ impl Engines {
         Ok(self.engine(pick))
     }
 
+    /// The one for which `key` gives the lowest value, as `min(engines, key=key)`. Raises `EngineError` when there is none.
+    fn lowest(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Engine> {
+        let mut lowest: Option<(Py<Engine>, Bound<'_, PyAny>)> = None;
+        for pick in self.candidates.iter() {
+            let engine = Py::new(py, self.engine(pick))?;
+            let value = key.call1((engine.clone_ref(py),))?;
+            if lowest.as_ref().map_or(Ok(true), |(_, least)| value.lt(least))? {
+                lowest = Some((engine, value));
+            }
+        }
+        let none = || exception(ServeError::engine("no such engine is ready"));
+        let (engine, _) = lowest.ok_or_else(none)?;
+        let engine = engine.get();
+        Ok(Engine { pick: engine.pick.clone(), router_loop: Arc::clone(&engine.router_loop) })
+    }
+
     /// The one with the least to do. Raises `EngineError` when there is none.
     fn least_loaded(&self) -> PyResult<Engine> {
         Ok(self.engine(&self.candidates.least_loaded().map_err(exception)?))
@@ -208,7 +243,10 @@ impl Engines {
         end: Option<i64>,
     ) -> PyResult<Sending> {
         let range = to.range(request, begin, end)?;
-        let sending = self.candidates.clone().remote_send(&request.request, &to.destination, range);
+        let sending = match range.is_empty() {
+            true => nothing_to_send(),
+            false => self.candidates.clone().remote_send(&request.request, &to.destination, range),
+        };
         Ok(Sending::new(sending, &self.router_loop))
     }
 }
@@ -229,22 +267,44 @@ impl Reservation {
 
     /// Gives the pages back.
     fn release(&self) {
-        drop(self.lock().take());
+        drop(self.take());
+    }
+
+    /// Whether there is room.
+    fn __bool__(&self) -> bool {
+        !matches!(&*self.lock(), Pages::Empty)
     }
 }
 
 impl Reservation {
-    fn lock(&self) -> MutexGuard<'_, Option<Reserved>> {
+    fn of(engine: EngineId, reserved: Reserved) -> Self {
+        Self { engine, destination: (*reserved).clone(), reserved: Mutex::new(Pages::Reserved(reserved)) }
+    }
+
+    fn empty(engine: EngineId, end: u32) -> Self {
+        let destination = Destination { matched: end, end, target: Arc::new([]) };
+        Self { engine, destination, reserved: Mutex::new(Pages::Empty) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pages> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_for(&self, engine: &Engine) -> PyResult<Reserved> {
+    fn take(&self) -> Pages {
+        std::mem::replace(&mut *self.lock(), Pages::Gone)
+    }
+
+    fn take_for(&self, engine: &Engine) -> PyResult<Option<Reserved>> {
         if self.engine != engine.pick.id() {
             return Err(PyValueError::new_err("this reservation is of another engine"));
         }
-        let reserved = self.lock().take();
-        reserved
-            .ok_or_else(|| PyRuntimeError::new_err("this reservation was released, or a request was started with it"))
+        match self.take() {
+            Pages::Reserved(reserved) => Ok(Some(reserved)),
+            Pages::Empty => Ok(None),
+            Pages::Gone => {
+                Err(PyRuntimeError::new_err("this reservation was released, or a request was started with it"))
+            }
+        }
     }
 
     /// What is to be sent: nothing below `matched` is taken, and nothing behind `end` has a place.
@@ -281,17 +341,6 @@ impl Sending {
 
 fn nothing_to_send() -> baton_router::Sending {
     async { Ok(Sent { verified_tokens: 0 }) }.boxed()
-}
-
-/// The engine waits for KV that is on its way.
-async fn fed(
-    pick: &Pick,
-    request: GenerateRequest,
-    reserved: Reserved,
-    sending: Shared<baton_router::Sending>,
-) -> Result<Leg, ServeError> {
-    let leg = pick.start_generate(request.clone(), Some((reserved, None))).await?;
-    Ok(Leg::new(leg.fed_by(sending.boxed()), &request))
 }
 
 /// A position of the prompt; negative ones count from its end.

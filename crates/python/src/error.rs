@@ -7,7 +7,6 @@ use baton_cli::Failure;
 use baton_core::{Fault, Retry, ServeError};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTracebackMethods;
 
 mod python {
     use pyo3::import_exception;
@@ -41,8 +40,8 @@ pub(crate) fn serve_error(py: Python<'_>, router: &str, raised: &PyErr) -> Serve
     if let Some(error) = of_our_class(py, raised) {
         return error;
     }
-    let traceback = raised.traceback(py).and_then(|traceback| traceback.format().ok()).unwrap_or_default();
-    tracing::error!("the router {router} failed: {raised}\n{traceback}");
+    let report = report(py, raised).unwrap_or_else(|_| raised.to_string());
+    tracing::error!("the router {router} failed: {}", report.trim_end());
     failure(format!("the router {router} failed; the log of the server says why"))
 }
 
@@ -51,7 +50,21 @@ pub(crate) fn failure(message: String) -> ServeError {
     ServeError { fault: Fault::Engine, retry: Retry::Never, message, param: None }
 }
 
+/// With tracebacks, causes and the members of groups.
+fn report(py: Python<'_>, raised: &PyErr) -> PyResult<String> {
+    let lines: Vec<String> =
+        py.import("traceback")?.call_method1("format_exception", (raised.value(py),))?.extract()?;
+    Ok(format!("{raised}\n{}", lines.concat()))
+}
+
+/// Of a group, as of asyncio's, if all its members are.
 fn of_our_class(py: Python<'_>, raised: &PyErr) -> Option<ServeError> {
+    if let Ok(members) = raised.value(py).getattr("exceptions") {
+        let members: Vec<Bound<'_, PyAny>> = members.extract().ok()?;
+        let errors: Option<Vec<_>> =
+            members.into_iter().map(|member| of_our_class(py, &PyErr::from_value(member))).collect();
+        return errors?.into_iter().next();
+    }
     if !raised.is_instance_of::<python::ServeError>(py) {
         return None;
     }

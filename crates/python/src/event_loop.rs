@@ -3,9 +3,10 @@
 //! One thread of ours attaches to the interpreter on behalf of all others: a thread that serves streams never waits for Python, and
 //! what has come together meanwhile wakes the loop once.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use baton_core::ServeError;
 use pyo3::exceptions::PyRuntimeError;
@@ -24,7 +25,14 @@ pub(crate) struct EventLoop(Arc<RouterLoop>);
 
 pub(crate) struct RouterLoop {
     asyncio: Py<PyAny>,
-    deliveries: Sender<Delivery>,
+    deliveries: Sender<Order>,
+    /// Until the loop is closed.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+enum Order {
+    Deliver(Delivery),
+    Close,
 }
 
 #[pyclass(frozen)]
@@ -41,8 +49,19 @@ impl EventLoop {
         let (sender, deliveries) = mpsc::channel();
         let same = asyncio.clone_ref(py);
         let thread = thread::Builder::new().name("baton-to-python".to_owned());
-        thread.spawn(move || deliver(&same, &deliveries)).map_err(our_fault)?;
-        Ok(Self(Arc::new(RouterLoop { asyncio, deliveries: sender })))
+        let thread = thread.spawn(move || deliver(&same, &deliveries)).map_err(our_fault)?;
+        Ok(Self(Arc::new(RouterLoop { asyncio, deliveries: sender, thread: Mutex::new(Some(thread)) })))
+    }
+
+    /// Nothing more reaches the loop. No thread of ours attaches to an interpreter that is ending.
+    fn close(&self, py: Python<'_>) {
+        let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && self.0.deliveries.send(Order::Close).is_ok()
+        {
+            // It does not panic: what is delivered runs on another thread.
+            let _ = py.detach(|| thread.join());
+        }
     }
 }
 
@@ -55,8 +74,8 @@ impl EventLoop {
 impl RouterLoop {
     /// Dropped where the loop has been closed.
     pub(crate) fn run(&self, delivery: impl FnOnce(Python<'_>) + Send + 'static) {
-        // The receiving thread lives as long as the interpreter.
-        let _ = self.deliveries.send(Box::new(delivery));
+        // A loop that is closed takes nothing.
+        let _ = self.deliveries.send(Order::Deliver(Box::new(delivery)));
     }
 
     /// Something to await for the answer of a call that goes on elsewhere.
@@ -95,7 +114,8 @@ impl Deliveries {
     fn __call__(&self, py: Python<'_>) {
         let deliveries = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for delivery in deliveries {
-            delivery(py);
+            // One that panics is reported by the panic's hook; the others are delivered.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| delivery(py)));
         }
     }
 }
@@ -107,18 +127,24 @@ impl AbortWithAwaitable {
     }
 }
 
-fn deliver(asyncio: &Py<PyAny>, deliveries: &Receiver<Delivery>) {
-    while let Ok(first) = deliveries.recv() {
+fn deliver(asyncio: &Py<PyAny>, orders: &Receiver<Order>) {
+    while let Ok(Order::Deliver(first)) = orders.recv() {
+        let mut closed = false;
         let attached = Python::try_attach(|py| {
+            let mut all = vec![first];
             // What came while this thread waited for the interpreter goes with the first.
-            let all = std::iter::once(first).chain(deliveries.try_iter()).collect();
+            for order in orders.try_iter() {
+                match order {
+                    Order::Deliver(delivery) => all.push(delivery),
+                    Order::Close => closed = true,
+                }
+            }
             let woken = asyncio.call_method1(py, "call_soon_threadsafe", (Deliveries(Mutex::new(all)),));
-            if let Err(closed) = woken {
-                tracing::debug!(%closed, "Python's event loop takes nothing more");
+            if let Err(error) = woken {
+                tracing::debug!(%error, "Python's event loop takes nothing more");
             }
         });
-        if attached.is_none() {
-            // The interpreter is ending.
+        if closed || attached.is_none() {
             return;
         }
     }

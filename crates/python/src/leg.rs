@@ -14,6 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use crate::error::exception;
 use crate::event_loop::{EventLoop, RouterLoop};
 use crate::interrupt::runtime;
+use crate::request::AttemptKey;
 use crate::tokenizer::Tokenizer;
 
 /// What `start_generate` gives. The request is aborted with the last reference to this object, unless it is served to the client.
@@ -22,6 +23,7 @@ pub(crate) struct Leg {
     engine: usize,
     leg: Mutex<Option<baton_router::Leg>>,
     request: GenerateRequest,
+    key: AttemptKey,
 }
 
 /// Reads a leg's events, several at a time, with their text.
@@ -34,6 +36,7 @@ pub(crate) struct Reader {
 struct Source {
     pick: Pick,
     request: GenerateRequest,
+    key: AttemptKey,
     events: AsyncMutex<mpsc::UnboundedReceiver<EngineEvent>>,
     control: Control,
     text: Mutex<BTreeMap<Choice, Detokenizer>>,
@@ -52,6 +55,7 @@ pub(crate) enum Order {
 /// What has come since the last chunk.
 #[pyclass(frozen)]
 pub(crate) struct Chunk {
+    pub(crate) key: AttemptKey,
     pub(crate) pick: Pick,
     pub(crate) control: Control,
     /// Until they are passed on.
@@ -62,8 +66,12 @@ pub(crate) struct Chunk {
 }
 
 impl Leg {
-    pub(crate) fn new(leg: baton_router::Leg, request: &GenerateRequest) -> Self {
-        Self { engine: leg.engine().0, leg: Mutex::new(Some(leg)), request: request.clone() }
+    pub(crate) fn new(leg: baton_router::Leg, request: GenerateRequest, key: AttemptKey) -> Self {
+        Self { engine: leg.engine().0, leg: Mutex::new(Some(leg)), request, key }
+    }
+
+    pub(crate) fn key(&self) -> AttemptKey {
+        self.key
     }
 
     pub(crate) fn take(&self) -> PyResult<baton_router::Leg> {
@@ -88,6 +96,7 @@ impl Leg {
         let source = Source {
             pick: leg.pick().clone(),
             request: self.request.clone(),
+            key: self.key,
             events: AsyncMutex::new(events),
             control,
             text: Mutex::default(),
@@ -156,6 +165,12 @@ impl Reader {
             None => Ok(py.None()),
         })
     }
+
+    /// Aborts the request, unless it has ended. The next chunk is `None`.
+    fn close(&self) {
+        // A leg that has ended reads no more orders.
+        let _ = self.source.control.send(Order::End);
+    }
 }
 
 impl Source {
@@ -200,7 +215,14 @@ impl Source {
             choices = self.request.choices().map(|choice| (choice, (String::new(), Some("length")))).collect();
         }
         let choices = choices.into_iter().map(|(choice, (text, finish))| (choice.0, text, finish)).collect();
-        Chunk { pick: self.pick.clone(), control: self.control.clone(), events: Mutex::new(events), choices, failure }
+        Chunk {
+            key: self.key,
+            pick: self.pick.clone(),
+            control: self.control.clone(),
+            events: Mutex::new(events),
+            choices,
+            failure,
+        }
     }
 
     fn detokenizer(&self) -> Detokenizer {

@@ -1,7 +1,9 @@
 //! A request as a router sees it: token ids, with every default decided.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::{GenerateRequest, TokenId};
 use pyo3::exceptions::PyValueError;
@@ -9,16 +11,28 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
+/// Which attempt of this process something belongs to. Two deployments number their requests alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttemptKey(u64);
+
+impl AttemptKey {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// One attempt at a request for continuations of one prompt.
 #[pyclass(frozen)]
 pub(crate) struct Request {
+    pub(crate) key: AttemptKey,
     pub(crate) request: GenerateRequest,
     prompt: PyOnceLock<Py<PyList>>,
 }
 
 impl Request {
-    pub(crate) fn new(request: GenerateRequest) -> Self {
-        Self { request, prompt: PyOnceLock::new() }
+    pub(crate) fn new(request: GenerateRequest, key: AttemptKey) -> Self {
+        Self { key, request, prompt: PyOnceLock::new() }
     }
 }
 
@@ -129,7 +143,9 @@ impl Request {
             request.prompt = prompt.into_iter().map(TokenId).collect::<Arc<[_]>>();
         }
         let limits = &mut request.limits;
-        limits.max_tokens = max_tokens.unwrap_or(u32::MAX).min(limits.max_tokens);
+        // Each choice that goes on has at least one token more.
+        let fewest = request.outputs.iter().map(Vec::len).max().unwrap_or_default() as u32 + 1;
+        limits.max_tokens = max_tokens.unwrap_or(u32::MAX).max(fewest).min(limits.max_tokens);
         limits.min_tokens = limits.min_tokens.min(limits.max_tokens);
         let sampling = &mut request.sampling;
         replace(&mut sampling.temperature, temperature);
@@ -140,12 +156,23 @@ impl Request {
         let ascending =
             |bias: BTreeMap<u32, f32>| bias.into_iter().map(|(token, bias)| (TokenId(token), bias)).collect();
         replace(&mut sampling.logit_bias, logit_bias.map(ascending));
-        Ok(Self::new(request))
+        check("temperature", sampling.temperature, 0.0..=f32::MAX)?;
+        check("top_p", sampling.top_p, 0.0..=1.0)?;
+        check("presence_penalty", sampling.presence_penalty, -2.0..=2.0)?;
+        check("frequency_penalty", sampling.frequency_penalty, -2.0..=2.0)?;
+        Ok(Self::new(request, self.key))
     }
 
     fn __repr__(&self) -> String {
         let (id, attempt, tokens) = (self.id(), self.attempt(), self.prompt_tokens());
         format!("<baton.Request {id}, attempt {attempt}, {tokens} prompt tokens>")
+    }
+}
+
+fn check(name: &str, value: f32, allowed: RangeInclusive<f32>) -> PyResult<()> {
+    match allowed.contains(&value) {
+        true => Ok(()),
+        false => Err(PyValueError::new_err(format!("{name} is {value}"))),
     }
 }
 

@@ -41,8 +41,8 @@ def serve(
             pd_balance_factor=pd_balance_factor,
         )
         try:
-            signals.stop = router.deployment.native.stop
             router.serve(router_host, router_port)
+            signals.stop = router.deployment.native.stop
             print(f"Serving {model} at {router.deployment.url}", flush=True)
             router.deployment.wait()
         finally:
