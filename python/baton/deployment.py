@@ -170,7 +170,7 @@ class Deployment:
         except asyncio.CancelledError:
             if self._native is not None:
                 self._native.stop(True)
-            await asyncio.wait([starting])
+            await asyncio.gather(starting, return_exceptions=True)
             await asyncio.to_thread(self.stop, True)
             raise
 

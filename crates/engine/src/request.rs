@@ -9,7 +9,7 @@ use baton_core::{
     TokenId, TokenLogprobs,
 };
 
-use crate::scheduler::Export;
+use crate::scheduler::PromptExport;
 use crate::sequence::SequenceId;
 
 pub(crate) struct ActiveRequest {
@@ -23,7 +23,7 @@ pub(crate) struct ActiveRequest {
     /// Of its hidden states; leaves with the prompt's event.
     pub(crate) pooled: Option<Vec<f32>>,
     /// Set when the prompt is computed for another engine, and nothing else.
-    pub(crate) export: Option<Export>,
+    pub(crate) export: Option<PromptExport>,
     pub(crate) progress: Progress,
 }
 

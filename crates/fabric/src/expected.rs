@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::inbox::Inbox;
+use crate::expected_pages::ExpectedPages;
 use crate::wire::ReservationKey;
 
 /// A sender that is in the middle of a block, and sends no byte for this long while others want its pages, is cut off.
@@ -19,21 +19,21 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// One expected hand-off and the connection that fills it.
 pub(crate) struct ExpectedHandOff {
     /// `None` once revoked. Locked while a block is copied.
-    pub(crate) inbox: Mutex<Option<Inbox>>,
-    /// Not in the inbox: that may be locked for long.
+    pub(crate) pages: Mutex<Option<ExpectedPages>>,
+    /// Not among the pages: those may be locked for long.
     last_arrival: Mutex<Instant>,
-    /// The connection that locked the inbox last, if cutting it ends the copy: if its bytes come that way.
+    /// The connection that locked the pages last, if cutting it ends the copy: if its bytes come that way.
     filler: Mutex<Option<Arc<TcpStream>>>,
     /// Bytes that it has brought, whatever they are worth.
     received_bytes: AtomicU64,
-    /// Set before the inbox is taken: no copy begins any more.
+    /// Set before the pages are taken: no copy begins any more.
     closing: AtomicBool,
 }
 
 impl ExpectedHandOff {
-    fn new(inbox: Inbox, now: Instant) -> Self {
+    fn new(pages: ExpectedPages, now: Instant) -> Self {
         Self {
-            inbox: Mutex::new(Some(inbox)),
+            pages: Mutex::new(Some(pages)),
             last_arrival: Mutex::new(now),
             filler: Mutex::default(),
             received_bytes: AtomicU64::new(0),
@@ -45,22 +45,25 @@ impl ExpectedHandOff {
         *lock(&self.last_arrival) = now;
     }
 
-    /// The inbox, for a block whose bytes arrive on this connection; `None` once revoked. Another sender that has stopped in
+    /// The pages, for a block whose bytes arrive on this connection; `None` once revoked. Another sender that has stopped in
     /// the middle of a block loses its connection.
-    pub(crate) fn lock_for(&self, connection: Option<&Arc<TcpStream>>) -> Option<MutexGuard<'_, Option<Inbox>>> {
+    pub(crate) fn lock_for(
+        &self,
+        connection: Option<&Arc<TcpStream>>,
+    ) -> Option<MutexGuard<'_, Option<ExpectedPages>>> {
         let mut stall = Stall::since(Instant::now());
-        let inbox = loop {
+        let pages = loop {
             if self.closing.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(inbox) = self.try_lock() {
-                break inbox;
+            if let Some(pages) = self.try_lock() {
+                break pages;
             }
             stall.cut_if_over(self);
             std::thread::sleep(LOOK_INTERVAL);
         };
         *lock(&self.filler) = connection.cloned();
-        Some(inbox)
+        Some(pages)
     }
 
     pub(crate) fn received_bytes(&self) -> u64 {
@@ -70,13 +73,13 @@ impl ExpectedHandOff {
     /// No copy begins any more. Returns the tokens that are verified, or `None` while a block is being copied.
     pub(crate) fn close(&self) -> Option<u32> {
         self.closing.store(true, Ordering::Release);
-        let mut inbox = self.try_lock()?;
-        Some(inbox.take().map_or(0, |inbox| inbox.verified_tokens()))
+        let mut pages = self.try_lock()?;
+        Some(pages.take().map_or(0, |pages| pages.verified_tokens()))
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Inbox>>> {
-        match self.inbox.try_lock() {
-            Ok(inbox) => Some(inbox),
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<ExpectedPages>>> {
+        match self.pages.try_lock() {
+            Ok(pages) => Some(pages),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -137,8 +140,8 @@ pub(crate) struct ExpectedHandOffs {
 }
 
 impl ExpectedHandOffs {
-    pub(crate) fn insert(&self, key: ReservationKey, inbox: Inbox, now: Instant) {
-        lock(&self.open).insert(key, Arc::new(ExpectedHandOff::new(inbox, now)));
+    pub(crate) fn insert(&self, key: ReservationKey, pages: ExpectedPages, now: Instant) {
+        lock(&self.open).insert(key, Arc::new(ExpectedHandOff::new(pages, now)));
     }
 
     pub(crate) fn get(&self, key: ReservationKey) -> Option<Arc<ExpectedHandOff>> {

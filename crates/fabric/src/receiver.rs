@@ -13,7 +13,7 @@ use crate::auth::random;
 use crate::counters::FabricCounters;
 use crate::error::FabricError;
 use crate::expected::{Arriving, Closed, ExpectedHandOff, ExpectedHandOffs, Stall};
-use crate::inbox::Inbox;
+use crate::expected_pages::ExpectedPages;
 use crate::memory::KvMemory;
 use crate::options::FabricOptions;
 use crate::port::{Admitted, accept_all, admit};
@@ -89,8 +89,8 @@ impl Receiver {
     pub fn expect(&self, id: u64, begin: u32, end: u32, pages: Vec<PageId>) -> Result<KvTarget, FabricError> {
         let reservation = ReservationKey { id, key: u64::from_le_bytes(random().map_err(FabricError::Memory)?) };
         let layout = self.shared.memory.layout().clone();
-        let inbox = Inbox::new(begin..end, pages, layout.layers);
-        self.shared.slots.insert(reservation, inbox, Instant::now());
+        let expected = ExpectedPages::new(begin..end, pages, layout.layers);
+        self.shared.slots.insert(reservation, expected, Instant::now());
         Ok(KvTarget {
             version: VERSION,
             address: self.address,
@@ -179,9 +179,10 @@ fn serve_sender(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             ToReceiver::Finish { reservation, times } => {
                 // A sender that does not know the key ends nothing.
                 let slot = shared.slots.get(reservation);
-                let inbox = slot.as_ref().and_then(|slot| slot.lock_for(connection.as_ref()));
-                let verified_pages = inbox.as_ref().and_then(|inbox| inbox.as_ref()).map_or(0, Inbox::verified_pages);
-                drop(inbox);
+                let expected = slot.as_ref().and_then(|slot| slot.lock_for(connection.as_ref()));
+                let verified_pages =
+                    expected.as_ref().and_then(|expected| expected.as_ref()).map_or(0, ExpectedPages::verified_pages);
+                drop(expected);
                 if slot.is_some() {
                     (shared.on_event)(ReceiverEvent::Landed { reservation, verified_pages, times });
                 }
@@ -249,29 +250,30 @@ fn take(
     for (piece, (pages, sums)) in pieces.enumerate() {
         let first_index = offer.first_index.saturating_add((piece * at_once) as u32);
         // Held until these pages are copied. Should their sender stop before that, it is cut off when they are wanted.
-        let mut inbox = expecting.as_ref().and_then(|slot| slot.lock_for(connection));
-        let mut inbox = inbox.as_mut().and_then(|inbox| inbox.as_mut());
+        let mut expected = expecting.as_ref().and_then(|slot| slot.lock_for(connection));
+        let mut expected = expected.as_mut().and_then(|expected| expected.as_mut());
         let indexes = (0..pages.len() as u32).map(|at| first_index.saturating_add(at));
-        let slots: Vec<_> = indexes.map(|index| inbox.as_ref().and_then(|inbox| inbox.slot(index))).collect();
-        let targets = slots.iter().map(|slot| inbox.as_ref().zip(*slot).map(|(inbox, slot)| inbox.pages[slot]));
+        let slots: Vec<_> = indexes.map(|index| expected.as_ref().and_then(|expected| expected.slot(index))).collect();
+        let targets =
+            slots.iter().map(|slot| expected.as_ref().zip(*slot).map(|(expected, slot)| expected.pages[slot]));
         let wanted: Vec<_> = pages.iter().copied().zip(targets).collect();
-        if let Some(inbox) = &mut inbox {
-            slots.iter().flatten().for_each(|&slot| inbox.unmark(slot, offer.layer));
+        if let Some(expected) = &mut expected {
+            slots.iter().flatten().for_each(|&slot| expected.unmark(slot, offer.layer));
         }
         let mut arriving = Arriving { input: &mut *input, slot: expecting.as_deref() };
-        // SAFETY: pages that are reserved for this hand-off, whose inbox is locked.
+        // SAFETY: pages that are reserved for this hand-off, whose expected pages are locked.
         let written = unsafe { source.receive(offer.layer, &wanted, shared.memory.as_ref(), &mut arriving) }?;
-        let Some(inbox) = &mut inbox else { continue };
+        let Some(expected) = &mut expected else { continue };
         let fresh = source.fence_holds(offer.fence);
-        let expected = slots.iter().zip(sums.chunks(page_sums)).filter_map(|(slot, sums)| Some(((*slot)?, sums)));
-        for ((slot, expected), written) in expected.zip(written.chunks(page_sums)) {
-            if written != expected {
+        let announced = slots.iter().zip(sums.chunks(page_sums)).filter_map(|(slot, sums)| Some(((*slot)?, sums)));
+        for ((slot, announced), written) in announced.zip(written.chunks(page_sums)) {
+            if written != announced {
                 FabricCounters::add(&shared.counters.checksum_failures, 1);
                 taken.damaged = true;
             } else if !fresh {
                 FabricCounters::add(&shared.counters.stale_blocks, 1);
             } else {
-                inbox.mark(slot, offer.layer);
+                expected.mark(slot, offer.layer);
                 expecting.iter().for_each(|slot| slot.note_arrival(Instant::now()));
                 taken.bytes += layout.block_bytes() as u64;
                 FabricCounters::add(&shared.counters.pages_received, u64::from(offer.layer + 1 == layout.layers));

@@ -142,7 +142,7 @@ fn nobody_waits_for_a_sender_that_has_stopped_in_a_block() {
     assert!(revoked.elapsed() < Duration::from_millis(25), "and that takes no waiting");
     let event = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(event, ReceiverEvent::Revoked { reservation: target.reservation, verified_tokens: 0 });
-    assert!(slot.inbox.try_lock().is_ok(), "no writer is left");
+    assert!(slot.pages.try_lock().is_ok(), "no writer is left");
     assert!(!matches!(read_message::<ToSender>(&mut rig.wire), Ok(Some(_))), "the connection is cut");
 }
 
@@ -166,7 +166,7 @@ fn a_block_whose_overwriting_breaks_off_does_not_count() {
     assert!(rig.offer(&target, fence.mark(), 0, true) > 0);
     let slot = rig.stop_in_a_block(&target, fence.mark());
     drop(rig.connect_again());
-    while slot.inbox.try_lock().is_err() {
+    while slot.pages.try_lock().is_err() {
         std::thread::yield_now();
     }
     assert_eq!(rig.receiver.revoke(&target), Some(0));

@@ -17,7 +17,7 @@ use crate::request::{ActiveRequest, Progress, PromptProgress};
 use crate::sequence::{RequestKey, Run, Sequence, SequenceId, Stage};
 
 /// What a request for a hand-off has besides its prompt.
-pub(crate) struct Export {
+pub(crate) struct PromptExport {
     pub(crate) id: ExportId,
     range: TokenRange,
     /// Pages of the sequence that the receiver wants and will get.
@@ -26,7 +26,7 @@ pub(crate) struct Export {
     pub(super) confirmed_by: Option<Duration>,
 }
 
-impl Export {
+impl PromptExport {
     /// `room` is what the receiver expects. It counts a page as whole or up to the end of its room: a page that is filled
     /// neither way must not be offered.
     fn new(id: ExportId, range: TokenRange, room: TokenRange) -> Self {
@@ -69,7 +69,7 @@ impl Scheduler {
         let id = ExportId(self.next_export);
         self.next_export += 1;
         let room = self.handoff.begin_export(id, HandedPrompt { tokens: &prompt, adapter }, &target)?;
-        let mut export = Export::new(id, range, room);
+        let mut export = PromptExport::new(id, range, room);
         let mut active = ActiveRequest {
             input: GenerateRequest {
                 id: request,
@@ -194,7 +194,7 @@ mod tests {
             (range(99, 99), range(64, 99), &[99], &[(3, 3)]),
         ];
         for (requested, room, chunks, expected) in cases {
-            let export = Export::new(ExportId(0), requested, room);
+            let export = PromptExport::new(ExportId(0), requested, room);
             let mut from = 0;
             for (&to, &(first, end)) in chunks.iter().zip(expected) {
                 let got = export.final_pages(from, to, requested.end() as usize);

@@ -27,7 +27,7 @@ use crate::handoff::{HandOff, PageOffer};
 use crate::masks::MaskMaker;
 use crate::request::ActiveRequest;
 use crate::sequence::{Phase, RequestKey, Run, Sequence, SequenceId, Stage};
-pub(crate) use export::Export;
+pub(crate) use export::PromptExport;
 use limits::StepLimits;
 use receive::Reserved;
 use slots::Slots;

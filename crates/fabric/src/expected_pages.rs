@@ -10,7 +10,7 @@ use baton_core::{PAGE_TOKENS, PageId};
 ///   page of the sequence   0 … first_index … first_index + pages.len()
 ///                          | cached here   | expected from the sender |
 /// ```
-pub(crate) struct Inbox {
+pub(crate) struct ExpectedPages {
     /// Positions of the sequence that are expected.
     tokens: Range<u32>,
     first_index: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Inbox {
     landed_layers: Vec<u32>,
 }
 
-impl Inbox {
+impl ExpectedPages {
     pub(crate) fn new(tokens: Range<u32>, pages: Vec<PageId>, layers: u32) -> Self {
         let (first_index, count) = (tokens.start / PAGE_TOKENS as u32, pages.len());
         let (landed, landed_layers) = (vec![false; count * layers as usize], vec![0; count]);
@@ -66,24 +66,27 @@ mod tests {
 
     #[test]
     fn only_whole_pages_from_the_first_count() {
-        let mut inbox = Inbox::new(64..150, vec![PageId(7), PageId(8), PageId(9)], 2);
-        assert_eq!((inbox.slot(1), inbox.slot(2), inbox.slot(4), inbox.slot(5)), (None, Some(0), Some(2), None));
+        let mut expected_pages = ExpectedPages::new(64..150, vec![PageId(7), PageId(8), PageId(9)], 2);
+        assert_eq!(
+            (expected_pages.slot(1), expected_pages.slot(2), expected_pages.slot(4), expected_pages.slot(5)),
+            (None, Some(0), Some(2), None)
+        );
         for (slot, layer, verified) in [(1, 0, 0), (1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 1, 2), (2, 1, 2), (2, 0, 3)] {
-            inbox.mark(slot, layer);
-            assert_eq!(inbox.verified_pages(), verified, "after page {slot} layer {layer}");
+            expected_pages.mark(slot, layer);
+            assert_eq!(expected_pages.verified_pages(), verified, "after page {slot} layer {layer}");
         }
-        inbox.unmark(1, 0);
-        assert_eq!(inbox.verified_pages(), 1);
+        expected_pages.unmark(1, 0);
+        assert_eq!(expected_pages.verified_pages(), 1);
     }
 
     #[test]
     fn tokens_never_pass_the_end() {
         for (tokens, verified) in [(0..40, [0, 32, 40]), (64..100, [64, 96, 100]), (64..128, [64, 96, 128])] {
-            let mut inbox = Inbox::new(tokens, vec![PageId(0), PageId(1)], 1);
-            let mut counts = vec![inbox.verified_tokens()];
+            let mut expected_pages = ExpectedPages::new(tokens, vec![PageId(0), PageId(1)], 1);
+            let mut counts = vec![expected_pages.verified_tokens()];
             for slot in 0..2 {
-                inbox.mark(slot, 0);
-                counts.push(inbox.verified_tokens());
+                expected_pages.mark(slot, 0);
+                counts.push(expected_pages.verified_tokens());
             }
             assert_eq!(counts, verified);
         }
