@@ -1,6 +1,6 @@
-//! `baton`: arguments become a configuration, with which one of the commands runs. Read the files in this order: [`args`] and
-//! [`options`], [`config_file`], [`topology`], [`config`] and [`sizing`], then [`serve`], [`router`] or [`engine`]; the first two
-//! share [`deploy`]. Programs that embed Baton [prepare] a [`Deployment`] with the same options.
+//! `baton`: arguments become a configuration, with which one of the commands runs. Read the files in this order: `args` and
+//! `options`, `config_file`, `topology`, `config` and `sizing`, then `serve`, `router` or `engine`; the first two
+//! share `deploy`. Programs that embed Baton [prepare] a [`Deployment`] with the same options.
 
 mod admin;
 mod admin_client;

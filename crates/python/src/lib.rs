@@ -1,6 +1,6 @@
-//! Baton as a Python module: deployments, and routers written in Python. Read the files in this order: [`command`] is the binary;
-//! [`deployment`] starts what the binary would; [`strategy`] brings each request to a router as an [`attempt`], which composes
-//! the calls of [`engines`] and ends with the leg of [`leg`]. Rust and Python meet in [`event_loop`].
+//! Baton as a Python module: deployments, and routers written in Python. Read the files in this order: `command` is the binary;
+//! `deployment` starts what the binary would; `strategy` brings each request to a router as an `attempt`, which composes
+//! the calls of `engines` and ends with the leg of `leg`. Rust and Python meet in `event_loop`.
 //!
 //! ```text
 //!   Dispatcher ─▶ PythonStrategy ─▶ Attempt ═══▶ route(request, fleet)      ═══ crosses to Python's event loop
