@@ -14,6 +14,7 @@ mod program;
 mod range;
 mod report;
 mod request;
+mod step_costs;
 
 pub use affinity::AffinityKey;
 pub use cache::{BlockHash, CacheEvent, CacheLog, CacheUpdate, cache_snapshot};
@@ -29,6 +30,7 @@ pub use program::Program;
 pub use range::TokenRange;
 pub use report::{EngineCounters, EngineInfo, EngineLoad, EngineReport, SessionLoad, ShardCounters};
 pub use request::{GenerateRequest, Limits, Pooling, SamplingParams};
+pub use step_costs::{StepCosts, StepWork};
 
 /// Tokens in one KV page, on every backend: prefix matches, hand-offs and hashes are all in whole pages of this size.
 pub const PAGE_TOKENS: usize = 32;

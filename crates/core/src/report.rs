@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::StepCosts;
+
 /// Who an engine is. Sent once, when a session opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineInfo {
@@ -25,6 +27,7 @@ pub struct EngineReport {
     /// Of that load, the part of the session that gets this report.
     pub own: SessionLoad,
     pub counters: EngineCounters,
+    pub costs: StepCosts,
     /// One per tensor-parallel shard.
     pub shards: Vec<ShardCounters>,
 }
@@ -85,6 +88,8 @@ pub struct EngineCounters {
     pub finished: u64,
     /// Time spent inside steps.
     pub busy_us: u64,
+    /// The part of it that prompts took, by the engine's own [costs](StepCosts).
+    pub prefill_us: u64,
     /// Requests that started from another engine's KV.
     pub handoffs_received: u64,
     /// Prompt tokens they did not have to compute.

@@ -9,14 +9,14 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use baton_protocol::TokenStream;
+use baton_router::RouteHandle;
 use futures_util::stream;
 use serde::Serialize;
 
 use crate::choice::Piece;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
-use crate::generation::{Generation, Job};
+use crate::generation::{Generation, Job, Routed};
 use crate::params::Delivery;
 use crate::sse;
 use crate::timings::Timings;
@@ -46,6 +46,8 @@ struct Head {
     created: u64,
     model: String,
     fingerprint: Option<String>,
+    /// Of the first prompt.
+    route: Option<RouteHandle>,
 }
 
 #[derive(Serialize)]
@@ -65,10 +67,10 @@ struct Envelope<'a, C> {
 }
 
 impl Head {
-    fn new<S: Shape>(gateway: &Gateway) -> Self {
+    fn new<S: Shape>(gateway: &Gateway, route: Option<RouteHandle>) -> Self {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let id = format!("{}-{}", S::ID_PREFIX, uuid::Uuid::new_v4().simple());
-        Self { id, created, model: gateway.card.id.clone(), fingerprint: gateway.fingerprint() }
+        Self { id, created, model: gateway.card.id.clone(), fingerprint: gateway.fingerprint(), route }
     }
 
     fn envelope<C>(&self, object: &'static str, choices: Vec<C>, usage: Option<Option<Usage>>) -> Envelope<'_, C> {
@@ -88,6 +90,10 @@ impl Head {
         if let Ok(id) = HeaderValue::from_str(&self.id) {
             response.headers_mut().insert("x-request-id", id);
         }
+        let decision = self.route.as_ref().and_then(RouteHandle::decision);
+        if let Some(route) = decision.and_then(|decision| HeaderValue::from_str(&decision.to_string()).ok()) {
+            response.headers_mut().insert("x-baton-route", route);
+        }
         response
     }
 }
@@ -98,11 +104,12 @@ pub(crate) async fn answer<S: Shape>(
     gateway: &Arc<Gateway>,
     shape: S,
     job: Job,
-    streams: Vec<TokenStream>,
+    streams: Vec<Routed>,
 ) -> Result<Response, ApiError> {
     let (choices, delivery) = (job.choices(), job.params.delivery);
+    let route = streams.first().and_then(|stream| stream.route.clone());
     let mut generation = Generation::new(gateway, job, streams);
-    let head = Head::new::<S>(gateway);
+    let head = Head::new::<S>(gateway, route);
     match delivery {
         Delivery::Whole => {
             let answers = collect(&mut generation, choices).await?;

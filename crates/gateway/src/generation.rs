@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use baton_core::{Attempt, GenerateRequest, Limits, RequestId, SamplingParams};
 use baton_protocol::TokenStream;
+use baton_router::RouteHandle;
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
 use tokio::time::Instant;
@@ -29,6 +30,13 @@ pub(crate) struct Job {
     pub(crate) held: Held,
 }
 
+/// One prompt under way, and where a router has sent it.
+pub(crate) struct Routed {
+    pub(crate) events: TokenStream,
+    /// `None`: no router was there to decide.
+    pub(crate) route: Option<RouteHandle>,
+}
+
 /// Released after the last piece: a place among the open requests, a name that others cannot use.
 pub(crate) type Held = Box<dyn Send + Sync>;
 
@@ -38,10 +46,11 @@ impl Job {
     }
 
     /// Started wherever the router thinks best.
-    pub(crate) async fn dispatch(&self, gateway: &Gateway) -> Result<Vec<TokenStream>, ApiError> {
+    pub(crate) async fn dispatch(&self, gateway: &Gateway) -> Result<Vec<Routed>, ApiError> {
         let requests = self.prompts.iter().map(|prompt| self.request(prompt));
-        let started = requests.map(|request| gateway.dispatcher.generate(request));
-        Ok(try_join_all(started).await?)
+        let started = requests.map(|request| gateway.dispatcher.dispatch(request));
+        let started = try_join_all(started).await?.into_iter();
+        Ok(started.map(|(events, route)| Routed { events, route: Some(route) }).collect())
     }
 
     pub(crate) fn request(&self, prompt: &Prompt) -> GenerateRequest {
@@ -86,15 +95,16 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    pub(crate) fn new(gateway: &Arc<Gateway>, job: Job, streams: Vec<TokenStream>) -> Self {
+    pub(crate) fn new(gateway: &Arc<Gateway>, job: Job, streams: Vec<Routed>) -> Self {
         let Job { prompts, params, arrived, held, .. } = job;
         let vocabulary = gateway.card.tokenizer.vocabulary();
         let indices = (0..).step_by(params.choices as usize);
-        let runs = streams.into_iter().zip(prompts).zip(indices).map(|((events, prompt), first_index)| {
-            let stopwatch = Stopwatch::new(Arc::clone(gateway), arrived, params.choices);
-            let run = PromptRun::new(events, prompt, vocabulary, &params, first_index, stopwatch);
-            stream::unfold(run, |mut run| async move { run.next().await.map(|output| (output, run)) }).boxed()
-        });
+        let runs =
+            streams.into_iter().zip(prompts).zip(indices).map(|((Routed { events, .. }, prompt), first_index)| {
+                let stopwatch = Stopwatch::new(Arc::clone(gateway), arrived, params.choices);
+                let run = PromptRun::new(events, prompt, vocabulary, &params, first_index, stopwatch);
+                stream::unfold(run, |mut run| async move { run.next().await.map(|output| (output, run)) }).boxed()
+            });
         Self { runs: runs.collect(), usage: Usage::default(), timings: Timings::default(), _held: held }
     }
 

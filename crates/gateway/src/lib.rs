@@ -21,6 +21,7 @@ mod choice;
 mod completions;
 mod connection;
 mod connections;
+mod decisions;
 mod error;
 mod fallbacks;
 mod fields;

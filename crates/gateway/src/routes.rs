@@ -11,13 +11,15 @@ use axum::routing::{get, post};
 
 use crate::chat::chat_completions;
 use crate::completions::completions;
+use crate::decisions::decisions;
 use crate::fallbacks::with_fallbacks;
 use crate::gateway::Gateway;
 use crate::metrics::Counted;
 use crate::{admin, auth, service, tokenize};
 
 pub fn router(gateway: Arc<Gateway>) -> Router {
-    let routes = with_fallbacks(openai(&gateway));
+    let debug = Router::new().route("/debug/route", get(decisions)).with_state(Arc::clone(&gateway));
+    let routes = with_fallbacks(openai(&gateway).merge(debug));
     let routes = match gateway.config.api_key {
         Some(key) => auth::guarded(routes, key),
         None => routes,
@@ -63,7 +65,7 @@ fn allow_any_origin(headers: &mut HeaderMap, preflight: bool, wanted: Option<Hea
     let mut set = |name: HeaderName, value: &'static str| headers.insert(name, HeaderValue::from_static(value));
     set(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     if !preflight {
-        set(header::ACCESS_CONTROL_EXPOSE_HEADERS, "x-request-id, retry-after, retry-after-ms");
+        set(header::ACCESS_CONTROL_EXPOSE_HEADERS, "x-request-id, x-baton-route, retry-after, retry-after-ms");
         return;
     }
     set(header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS");
@@ -75,7 +77,7 @@ fn allow_any_origin(headers: &mut HeaderMap, preflight: bool, wanted: Option<Hea
 
 /// A closed set, so that no client can make new time series.
 fn label(path: &str) -> &'static str {
-    const PATHS: [&str; 14] = [
+    const PATHS: [&str; 15] = [
         "/v1/completions",
         "/v1/chat/completions",
         "/v1/models",
@@ -88,6 +90,7 @@ fn label(path: &str) -> &'static str {
         "/microserving/remote_send",
         "/microserving/start_generate",
         "/debug/audit",
+        "/debug/route",
         "/admin/router",
         "/admin/engines",
     ];

@@ -8,6 +8,7 @@ use baton_protocol::TokenStream;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::counters::RouterCounters;
+use crate::decision::{Decision, Decisions, RouteHandle};
 use crate::engine::EngineStatus;
 use crate::fleet::Fleet;
 use crate::prompt_pages::PromptPages;
@@ -38,6 +39,7 @@ pub struct Dispatcher {
     strategy: Arc<StrategySwitch>,
     runtime: Arc<dyn Runtime>,
     config: DispatchConfig,
+    decisions: Arc<Decisions>,
     next_request: AtomicU64,
     in_flight: Arc<Semaphore>,
 }
@@ -55,11 +57,17 @@ impl Dispatcher {
     ) -> Self {
         let in_flight = Arc::new(Semaphore::new(config.max_in_flight));
         let strategy = Arc::new(StrategySwitch::new(strategy));
-        Self { fleet, strategy, runtime, config, next_request: AtomicU64::new(1), in_flight }
+        let decisions = Arc::default();
+        Self { fleet, strategy, runtime, config, decisions, next_request: AtomicU64::new(1), in_flight }
     }
 
     /// The request's id and attempt are set here; whatever they were is ignored. Dropping the stream aborts it.
     pub async fn generate(&self, request: GenerateRequest) -> Result<TokenStream, ServeError> {
+        Ok(self.dispatch(request).await?.0)
+    }
+
+    /// The same, with a handle that shows how the request is routed.
+    pub async fn dispatch(&self, request: GenerateRequest) -> Result<(TokenStream, RouteHandle), ServeError> {
         let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
             let message = format!("{} requests are open already", self.config.max_in_flight);
             return Err(ServeError::busy(message, 1000));
@@ -68,6 +76,7 @@ impl Dispatcher {
         let request = GenerateRequest { id, attempt: Attempt(0), ..request };
         let (client, events) = mpsc::unbounded_channel();
         let (end_choice, unwanted) = mpsc::unbounded_channel();
+        let route = RouteHandle::default();
         let relay = Relay {
             prompt: Arc::new(PromptPages::of(&request)),
             log: TokenLog::of(&request),
@@ -80,6 +89,8 @@ impl Dispatcher {
             unwanted,
             prompt_sent: false,
             past: Past::default(),
+            decisions: Arc::clone(&self.decisions),
+            route: route.clone(),
         };
         self.runtime.spawn(Box::pin(async move {
             relay.run().await;
@@ -87,10 +98,11 @@ impl Dispatcher {
         }));
         // The relay notices by itself when the client is gone.
         let stream = TokenStream::new(id, events, |_| {});
-        Ok(stream.with_end_choice(move |choice| {
+        let stream = stream.with_end_choice(move |choice| {
             // A relay that has ended wants nothing more of any choice.
             let _ = end_choice.send(choice);
-        }))
+        });
+        Ok((stream, route))
     }
 
     /// Attempts that begin from now on are routed by this strategy; those under way go on as they began.
@@ -100,6 +112,11 @@ impl Dispatcher {
 
     pub fn strategy(&self) -> Arc<dyn Strategy> {
         self.strategy.current()
+    }
+
+    /// The newest decisions, oldest first.
+    pub fn decisions(&self) -> Vec<Arc<Decision>> {
+        self.decisions.newest()
     }
 
     pub fn fleet(&self) -> &Arc<Fleet> {

@@ -185,7 +185,7 @@ impl Fleet {
     }
 
     /// Who can be sent a request with this prompt now.
-    pub(crate) fn roster(&self, past: &Past, prompt: &Arc<PromptPages>) -> Roster {
+    pub(crate) fn roster(&self, past: &Past, prompt: &Arc<PromptPages>, now: Duration) -> Roster {
         let (failed, receivers) = (Failed::default(), Receivers::default());
         let members = self.read();
         let ready = members.by_id.iter().filter_map(|(&id, member)| {
@@ -209,7 +209,7 @@ impl Fleet {
                 receivers,
             })
         });
-        Roster { ready: ready.collect(), past: Arc::new(past.clone()), failed }
+        Roster { ready: ready.collect(), past: Arc::new(past.clone()), now, failed }
     }
 
     pub(crate) fn counters(&self) -> &Counters {

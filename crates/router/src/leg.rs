@@ -1,10 +1,13 @@
 //! A request under way on an engine, perhaps fed by another.
 
+use std::sync::Arc;
+
 use baton_core::{Choice, EngineEvent};
 use baton_protocol::TokenStream;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse, pending};
 
+use crate::decision::{Explanation, Placement};
 use crate::engine::EngineId;
 use crate::load::LoadGuard;
 use crate::pick::{Pick, Sending};
@@ -22,13 +25,23 @@ pub struct Leg {
     sending: Option<Sending>,
     /// Prompt tokens that the engine should find in its prefix cache; `None` when KV comes from another.
     expected_cached: Option<u32>,
+    explanation: Option<Explanation>,
 }
 
 impl Leg {
     /// Events of legs on `engine` and ones like it, passed on by what reads them.
     pub fn passed_on(engine: Pick, stream: TokenStream) -> Self {
         let hung = pending().boxed().fuse();
-        Self { engine, stream, hung, _load: None, prefilling: None, sending: None, expected_cached: None }
+        Self {
+            engine,
+            stream,
+            hung,
+            _load: None,
+            prefilling: None,
+            sending: None,
+            expected_cached: None,
+            explanation: None,
+        }
     }
 
     pub(crate) fn new(engine: Pick, stream: TokenStream, load: LoadGuard, prefilling: LoadGuard) -> Self {
@@ -42,6 +55,7 @@ impl Leg {
             prefilling: Some(prefilling),
             sending: None,
             expected_cached: None,
+            explanation: None,
         }
     }
 
@@ -55,6 +69,17 @@ impl Leg {
     pub fn fed_by(mut self, sending: Sending) -> Self {
         self.sending = Some(sending);
         self
+    }
+
+    /// Why it is as it is. Without this, people see only which engine generates.
+    #[must_use]
+    pub fn explained(self, explanation: Explanation) -> Self {
+        Self { explanation: Some(explanation), ..self }
+    }
+
+    pub(crate) fn take_explanation(&mut self) -> Explanation {
+        let engine = || Explanation::of(Placement::Whole { engine: Arc::clone(&self.engine.name) });
+        self.explanation.take().unwrap_or_else(engine)
     }
 
     pub fn engine(&self) -> EngineId {

@@ -9,6 +9,7 @@
 //! ```
 
 mod counters;
+mod decision;
 mod dispatcher;
 mod engine;
 mod fleet;
@@ -31,6 +32,7 @@ mod token_log;
 mod watchdog;
 
 pub use counters::{Resumed, RouterCounters};
+pub use decision::{Decision, Expected, Explanation, Forecast, Learner, Observed, Placement, RouteHandle};
 pub use dispatcher::{DispatchConfig, Dispatcher};
 pub use engine::{EngineId, EngineState, EngineStatus, Role};
 pub use fleet::{Fleet, NameTaken, NotThere};
@@ -43,7 +45,7 @@ pub use retry::RetryPolicy;
 pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
 pub use strategies::{
-    Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, SessionAffinity, StrategyError, StrategyKind,
-    strategy, strategy_kind,
+    Auto, Disagg, LeastLoaded, Parameter, PrefixAware, RoundRobin, STRATEGIES, SessionAffinity, StrategyError,
+    StrategyKind, strategy, strategy_kind,
 };
 pub use strategy::{Parameters, Strategy, from_fn};

@@ -1,10 +1,13 @@
 //! One request on its way: attempt after attempt, until every choice has ended or patience has.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_core::{Choice, EngineEvent, FailedEvent, GenerateRequest, PromptEvent, ServeError, TokenEvent};
 use tokio::sync::mpsc;
 
+use crate::decision::{Decision, Decisions, RouteHandle};
+use crate::engine::{EngineId, Role};
 use crate::fleet::Fleet;
 use crate::leg::Leg;
 use crate::prompt_pages::PromptPages;
@@ -30,6 +33,8 @@ pub(crate) struct Relay {
     pub(crate) unwanted: mpsc::UnboundedReceiver<Choice>,
     pub(crate) prompt_sent: bool,
     pub(crate) past: Past,
+    pub(crate) decisions: Arc<Decisions>,
+    pub(crate) route: RouteHandle,
 }
 
 enum Next {
@@ -86,6 +91,7 @@ impl Relay {
         }
         let request = self.log.continued(&self.request, self.prompt_sent);
         let (strategy, runtime) = (self.strategy.current(), Arc::clone(&self.runtime));
+        let began = runtime.now();
         let mut watchdog = Watchdog::new(&*runtime, self.patience.policy().max_silence);
         let mut leg = tokio::select! {
             biased;
@@ -93,11 +99,46 @@ impl Relay {
             () = watchdog.expired() => return Err(self.silent("an engine")),
         };
         self.check_numerics(&leg);
-        let served = self.read(&mut leg, &mut watchdog).await;
-        served.inspect_err(|error| leg.pick().has_failed(error))
+        if let Some((engine, role)) = strategy.role_change(roster) {
+            self.change_role(engine, role);
+        }
+        let generated_before = self.log.tokens();
+        let decision = self.decided(&mut leg, strategy.name(), began);
+        let served = self.read(&mut leg, &decision, &mut watchdog).await;
+        match &served {
+            Ok(()) => decision.ended(runtime.now(), self.log.tokens() - generated_before),
+            Err(error) => {
+                decision.failed();
+                leg.pick().has_failed(error);
+            }
+        }
+        served
     }
 
-    async fn read(&mut self, leg: &mut Leg, watchdog: &mut Watchdog<'_>) -> Result<(), ServeError> {
+    fn change_role(&self, engine: EngineId, role: Role) {
+        let name = self.fleet.name(engine);
+        // One that is leaving keeps its role.
+        if self.fleet.set_role(engine, role).is_ok() {
+            tracing::info!(engine = name, role = role.name(), "the strategy gives it another role");
+        }
+    }
+
+    /// Shows everybody where the request went.
+    fn decided(&self, leg: &mut Leg, strategy: &str, at: Duration) -> Arc<Decision> {
+        let decision = Arc::new(Decision::new(&self.request, strategy, leg.take_explanation(), at));
+        tracing::debug!(request = %self.request.id, prompt_tokens = decision.prompt_tokens, route = %decision, "routed");
+        self.route.set(Arc::clone(&decision));
+        self.decisions.push(Arc::clone(&decision));
+        decision
+    }
+
+    async fn read(
+        &mut self,
+        leg: &mut Leg,
+        decision: &Decision,
+        watchdog: &mut Watchdog<'_>,
+    ) -> Result<(), ServeError> {
+        let mut begun = false;
         // The prompt's event counts even when there is nothing to generate.
         while !(self.prompt_sent && self.log.is_complete()) {
             let next = tokio::select! {
@@ -115,7 +156,11 @@ impl Relay {
                     let event = event.ok_or_else(|| self.vanished(leg))?;
                     watchdog.reset();
                     if event.attempt() == self.request.attempt {
-                        self.accept(event)?;
+                        if !begun && matches!(event, EngineEvent::Token(_)) {
+                            begun = true;
+                            decision.first_token(self.runtime.now());
+                        }
+                        self.accept(event, decision)?;
                     }
                 }
                 Next::Timeout => return Err(self.silent(&self.fleet.name(leg.engine()))),
@@ -141,7 +186,7 @@ impl Relay {
     async fn engines(&mut self) -> Result<Roster, ServeError> {
         let mut changes = self.fleet.changes();
         loop {
-            let roster = self.fleet.roster(&self.past, &self.prompt);
+            let roster = self.fleet.roster(&self.past, &self.prompt, self.runtime.now());
             if !roster.is_empty() {
                 return Ok(roster);
             }
@@ -157,9 +202,12 @@ impl Relay {
         }
     }
 
-    fn accept(&mut self, event: EngineEvent) -> Result<(), ServeError> {
+    fn accept(&mut self, event: EngineEvent, decision: &Decision) -> Result<(), ServeError> {
         match event {
-            EngineEvent::Prompt(event) => self.send_prompt(event),
+            EngineEvent::Prompt(event) => {
+                decision.prompt_computed(event.times);
+                self.send_prompt(event);
+            }
             EngineEvent::Token(event) => self.send_token(event)?,
             EngineEvent::Failed(event) => return Err(event.error),
             EngineEvent::Reserved(_) | EngineEvent::Sent(_) => {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_core::{AffinityKey, GenerateRequest, Retry, ServeError, TokenRange};
 use baton_protocol::Destination;
@@ -14,6 +15,8 @@ use crate::pick::{Failed, Pick, Sending};
 pub struct Roster {
     pub(crate) ready: Vec<Pick>,
     pub(crate) past: Arc<Past>,
+    /// When it was made, by the router's clock.
+    pub(crate) now: Duration,
     /// Filled by the calls of this attempt.
     pub(crate) failed: Failed,
 }
@@ -33,6 +36,7 @@ pub struct Candidates {
     engines: Vec<Pick>,
     past: Arc<Past>,
     work: Work,
+    preferred: Option<EngineId>,
 }
 
 #[derive(Clone, Copy)]
@@ -67,13 +71,23 @@ impl Roster {
         if decode.is_empty() { self.candidates(Work::Decode, |_| true) } else { decode }
     }
 
+    /// When it was made, by the router's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The engine failed the last attempt, or gives other bits than it did.
+    pub(crate) fn speaks_against(&self, pick: &Pick) -> bool {
+        self.past.speaks_against(pick) != (false, false)
+    }
+
     pub(crate) fn has_lost(&self, failed: &BTreeSet<EngineId>) -> bool {
         self.ready.iter().any(|pick| failed.contains(&pick.id) && pick.is_lost())
     }
 
     fn candidates(&self, work: Work, role: impl Fn(Role) -> bool) -> Candidates {
         let engines = self.ready.iter().filter(|pick| role(pick.role)).cloned().collect();
-        Candidates { engines, past: Arc::clone(&self.past), work }
+        Candidates { engines, past: Arc::clone(&self.past), work, preferred: None }
     }
 }
 
@@ -104,10 +118,16 @@ impl Candidates {
         self
     }
 
+    /// The least loaded of these is this one, if it is among them.
+    #[must_use]
+    pub(crate) fn preferring(self, engine: EngineId) -> Self {
+        Self { preferred: Some(engine), ..self }
+    }
+
     /// What others have there plus what this router has in flight. Who decodes is compared by sequences, then by prompt tokens
     /// to compute until this request's are; who prefills by tokens, then by sequences. At last the lower id wins.
     pub fn least_loaded(&self) -> Result<Pick, ServeError> {
-        self.first_by(|pick| self.work.load(pick))
+        self.first_by(|pick| (self.preferred != Some(pick.id), self.work.load(pick)))
     }
 
     /// The one that would take most of the prompt from its prefix cache; of equals the least loaded.

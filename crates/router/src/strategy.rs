@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
 
+use crate::engine::{EngineId, Role};
 use crate::leg::Leg;
 use crate::roster::Roster;
 
@@ -25,6 +26,11 @@ pub trait Strategy: Send + Sync {
     /// Starts one attempt at `request` on engines of the roster, which is never empty. The strategy may be replaced while
     /// the attempt is under way.
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>>;
+
+    /// An engine that should have another role from now on. Asked after each request that was routed, so it is quick.
+    fn role_change(&self, _roster: &Roster) -> Option<(EngineId, Role)> {
+        None
+    }
 }
 
 /// A strategy that is a function.

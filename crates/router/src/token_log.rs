@@ -62,6 +62,11 @@ impl TokenLog {
         self.choices.iter().any(|choice| !choice.tokens.is_empty())
     }
 
+    /// Of all choices together.
+    pub(crate) fn tokens(&self) -> usize {
+        self.choices.iter().map(|choice| choice.tokens.len()).sum()
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.choices.iter().all(|choice| choice.ended)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_backend::{CannotSample, PromptLogprob, Sample, SlotId, StepOutput};
-use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, TokenEvent, TokenId, TokenLogprobs};
+use baton_core::{EngineEvent, Fault, PAGE_TOKENS, Retry, ServeError, StepWork, TokenEvent, TokenId, TokenLogprobs};
 
 use super::{Row, Scheduler, SessionEvent};
 use crate::error::EngineError;
@@ -24,13 +24,33 @@ impl Scheduler {
         let began = step.planned_at.max(self.completed_at);
         self.completed_at = now;
         if !step.rows.is_empty() {
+            let (took, work) = (now.saturating_sub(began), self.work_of(&step.rows));
             self.counters.steps += 1;
-            self.counters.busy_us += now.saturating_sub(began).as_micros() as u64;
+            self.counters.busy_us += took.as_micros() as u64;
+            self.counters.prefill_us += self.costs.step(&work, took).as_micros() as u64;
         }
         let result = self.complete_rows(now, &step.rows, output, events);
         step.rows.clear();
         self.rows = step.rows;
         result
+    }
+
+    /// What the step has computed; rows of sequences that have ended meanwhile do not count.
+    fn work_of(&self, rows: &[Row]) -> StepWork {
+        let mut work = StepWork::default();
+        for row in rows {
+            let Some(Sequence { stage: Stage::Running(run), .. }) = self.sequences.get(&row.sequence) else { continue };
+            let computed = run.computed as u64;
+            if row.phase == Phase::Decoding {
+                work.sequences += 1;
+                work.context += computed;
+            } else {
+                let prompt = StepWork::prefill(computed, row.tokens as u64);
+                work.prefill_tokens += prompt.prefill_tokens;
+                work.prefill_context += prompt.prefill_context;
+            }
+        }
+        work
     }
 
     fn complete_rows(

@@ -4,6 +4,7 @@
 
 mod admit;
 mod complete;
+mod cost_fit;
 mod deadlines;
 mod export;
 mod intake;
@@ -27,6 +28,7 @@ use crate::handoff::{HandOff, PageOffer};
 use crate::masks::MaskMaker;
 use crate::request::ActiveRequest;
 use crate::sequence::{Phase, RequestKey, Run, Sequence, SequenceId, Stage};
+use cost_fit::CostFit;
 pub(crate) use export::PromptExport;
 use limits::StepLimits;
 use receive::Reserved;
@@ -70,6 +72,8 @@ pub struct Scheduler {
     /// When the last step was completed.
     completed_at: Duration,
     counters: EngineCounters,
+    /// What steps take.
+    costs: CostFit,
     reports: u64,
 }
 
@@ -125,6 +129,7 @@ impl Scheduler {
             planned_at: Duration::ZERO,
             completed_at: Duration::ZERO,
             counters: EngineCounters::default(),
+            costs: CostFit::default(),
             reports: 0,
         })
     }

@@ -30,6 +30,7 @@ impl Scheduler {
             },
             own: SessionLoad::default(),
             counters: self.counters,
+            costs: self.costs.costs(self.limits.step_tokens),
             shards: self.handoff.shards(),
         }
     }

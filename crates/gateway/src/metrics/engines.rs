@@ -51,8 +51,9 @@ const COUNTERS: [(&str, &str, Reading); 19] = [
 type Seconds = fn(&EngineReport) -> u64;
 
 /// Counted in microseconds, shown in seconds.
-const TIMES: [(&str, &str, Seconds); 3] = [
+const TIMES: [(&str, &str, Seconds); 4] = [
     ("baton_busy_seconds_total", "Time spent inside engine steps.", |r| r.counters.busy_us),
+    ("baton_prefill_seconds_total", "The part of that which prompts took.", |r| r.counters.prefill_us),
     ("baton_landing_seconds_total", "Time requests waited for KV.", |r| r.counters.landing_us),
     ("baton_kv_copy_seconds_total", "Time spent copying and checking KV.", |r| r.counters.kv_copy_us),
 ];

@@ -15,6 +15,7 @@ use crate::answer::answer;
 use crate::body;
 use crate::completions::TextCompletion;
 use crate::error::ApiError;
+use crate::generation::Routed;
 
 /// With a reservation it waits for KV that is still on its way. Without one, or where KV is missing, the engine computes
 /// the prompt itself: the answer is the same.
@@ -39,5 +40,5 @@ pub(super) async fn start_generate(State(calls): State<Arc<Calls>>, body: Body) 
     if nothing_is_sent {
         stream.expect_no_more();
     }
-    answer(&calls.gateway, shape, job, vec![stream]).await
+    answer(&calls.gateway, shape, job, vec![Routed { events: stream, route: None }]).await
 }

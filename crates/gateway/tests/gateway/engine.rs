@@ -69,6 +69,7 @@ impl Engine for DrivenEngine {
             },
             own: SessionLoad::default(),
             counters: EngineCounters { preemptions: 7, busy_us: 1_500_000, ..EngineCounters::default() },
+            costs: baton_core::StepCosts::default(),
             shards: [40, 2].map(|kv_bytes_received| ShardCounters { kv_bytes_received, ..Default::default() }).to_vec(),
         }
     }

@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use baton_core::{Fault, GenerateRequest, Retry, ServeError};
+use baton_core::{GenerateRequest, ServeError};
 use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
-use crate::pick::Pick;
-use crate::roster::{Candidates, Roster};
+use crate::roster::Roster;
+use crate::strategies::hand_over::hand_over;
 use crate::strategies::kind::{Parameter, StrategyKind};
 use crate::strategy::{Parameters, Strategy};
 
@@ -79,24 +79,6 @@ impl Strategy for Disagg {
             hand_over(prefill, &decode, request, end).await
         })
     }
-}
-
-async fn hand_over(prefill: Candidates, decode: &Pick, request: GenerateRequest, end: u32) -> Result<Leg, ServeError> {
-    let reserved = match decode.prep_recv(&request, end).await {
-        Ok(reserved) => reserved,
-        // No room to receive into, now or ever. In its queue the request is served in any case, if not as well.
-        Err(full) if full.fault == Fault::Capacity && full.retry != Retry::Elsewhere => {
-            return decode.start_generate(request, None).await;
-        }
-        Err(error) => return Err(error),
-    };
-    let Some(missing) = reserved.missing() else {
-        return decode.start_generate(request, Some((reserved, None))).await;
-    };
-    // The decode engine waits for the KV by itself: started now, it needs no message from us when all has arrived.
-    let sending = prefill.remote_send(&request, &reserved, missing);
-    let leg = decode.start_generate(request, Some((reserved, None))).await?;
-    Ok(leg.fed_by(sending))
 }
 
 #[cfg(test)]

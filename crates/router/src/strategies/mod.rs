@@ -1,6 +1,8 @@
 //! The ways of serving that come with the router.
 
+mod auto;
 mod disagg;
+mod hand_over;
 mod kind;
 mod least_loaded;
 mod prefix_aware;
@@ -8,6 +10,7 @@ mod registry;
 mod round_robin;
 mod session_affinity;
 
+pub use auto::Auto;
 pub use disagg::Disagg;
 pub use kind::{Parameter, StrategyError, StrategyKind};
 pub use least_loaded::LeastLoaded;
