@@ -33,7 +33,7 @@ mod plan;
 mod probe;
 mod process;
 mod quantity;
-mod random;
+pub mod random;
 mod record;
 mod report;
 mod run;
@@ -45,7 +45,7 @@ mod sse;
 mod summary;
 mod target;
 mod units;
-mod workload;
+pub mod workload;
 
 pub use chat::{ChatOptions, chat};
 pub use error::BenchError;

@@ -3,11 +3,11 @@
 
 /// SplitMix64 (Steele, Lea, Flood 2014): every state is a good start, so any hash of labels makes an independent stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// Different labels, different streams.
-    pub(crate) fn new(seed: u64, labels: &[u64]) -> Self {
+    pub fn new(seed: u64, labels: &[u64]) -> Self {
         Self(labels.iter().fold(scramble(seed), |state, label| scramble(state ^ scramble(*label))))
     }
 
@@ -17,17 +17,17 @@ impl Random {
     }
 
     /// In `[0, 1)`.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// In `[0, end)`.
-    pub(crate) fn below(&mut self, end: u32) -> u32 {
+    pub fn below(&mut self, end: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u32
     }
 
     /// With mean 1.
-    pub(crate) fn exponential(&mut self) -> f64 {
+    pub fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 

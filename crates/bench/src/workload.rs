@@ -8,19 +8,20 @@ pub(crate) mod trace;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use lengths::Lengths;
 pub(crate) use synthetic::Synthetic;
-pub(crate) use trace::Trace;
+pub use trace::{Trace, TraceScale};
 
 /// Which text. The same id is the same text, token by token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TextId {
+pub struct TextId {
     kind: TextKind,
     number: u64,
     turn: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextKind {
+pub enum TextKind {
     /// Seen once.
     Unique,
     /// What many prompts begin with.
@@ -32,30 +33,35 @@ pub(crate) enum TextKind {
 }
 
 impl TextId {
-    pub(crate) fn new(kind: TextKind, number: u64, turn: usize) -> Self {
+    pub fn new(kind: TextKind, number: u64, turn: usize) -> Self {
         Self { kind, number, turn: turn as u64 }
     }
 
-    pub(crate) fn labels(self) -> [u64; 3] {
+    pub fn kind(self) -> TextKind {
+        self.kind
+    }
+
+    /// Of the random numbers that it is made of.
+    pub fn labels(self) -> [u64; 3] {
         [self.kind as u64, self.number, self.turn]
     }
 }
 
 /// The first tokens of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TextPart {
-    pub(crate) text: TextId,
-    pub(crate) tokens: u32,
+pub struct TextPart {
+    pub text: TextId,
+    pub tokens: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ChatTurn {
+pub struct ChatTurn {
     /// What the user adds to the history.
-    pub(crate) user: Vec<TextPart>,
-    pub(crate) output_tokens: u32,
+    pub user: Vec<TextPart>,
+    pub output_tokens: u32,
     /// What later turns carry as the answer to this one. It is made up: what the server really answered would make requests
     /// depend on the server.
-    pub(crate) answer: TextPart,
+    pub answer: TextPart,
 }
 
 impl ChatTurn {
@@ -66,15 +72,15 @@ impl ChatTurn {
 
 /// Each turn is sent when the one before it has been answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Chat {
+pub struct Chat {
     /// When it happened, in a trace.
-    pub(crate) at: Option<Duration>,
-    pub(crate) turns: Vec<ChatTurn>,
+    pub at: Option<Duration>,
+    pub turns: Vec<ChatTurn>,
 }
 
 impl Chat {
     /// Tokens of the prompt of each turn: all turns before it, and what the user adds.
-    pub(crate) fn input_tokens(&self) -> impl Iterator<Item = u64> {
+    pub fn input_tokens(&self) -> impl Iterator<Item = u64> {
         self.turns.iter().scan(0, |history, turn| {
             let input = *history + turn.user_tokens();
             *history = input + u64::from(turn.answer.tokens);
@@ -83,7 +89,7 @@ impl Chat {
     }
 
     /// A chat ends when the context is full.
-    fn cut_to(&mut self, context_tokens: u64) {
+    pub fn cut_to(&mut self, context_tokens: u64) {
         let fits = self.input_tokens().zip(&self.turns);
         let fits = fits.take_while(|(input, turn)| input + u64::from(turn.output_tokens) <= context_tokens).count();
         self.turns.truncate(fits);

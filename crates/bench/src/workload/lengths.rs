@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// A number of tokens or turns, at least one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Lengths {
+pub enum Lengths {
     Fixed(u32),
     /// Evenly in `[from, to]`.
     Uniform {
@@ -29,7 +29,7 @@ pub(crate) enum Lengths {
 }
 
 impl Lengths {
-    pub(crate) fn draw(self, random: &mut Random) -> u32 {
+    pub fn draw(self, random: &mut Random) -> u32 {
         let length = match self {
             Self::Fixed(length) => return length,
             Self::Uniform { from, to } => return from + random.below(to - from + 1),

@@ -22,21 +22,21 @@ struct TraceLine {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TraceScale {
+pub struct TraceScale {
     /// 2 replays an hour in half an hour.
-    pub(crate) speed: f64,
+    pub speed: f64,
     /// 0.1 makes prompts and answers a tenth as long. Blocks shrink alike, so what was shared stays shared.
-    pub(crate) length: f64,
+    pub length: f64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Trace {
+pub struct Trace {
     lines: Vec<TraceLine>,
     scale: TraceScale,
 }
 
 impl Trace {
-    pub(crate) fn open(path: &Path, scale: TraceScale) -> Result<Self, BenchError> {
+    pub fn open(path: &Path, scale: TraceScale) -> Result<Self, BenchError> {
         let file = std::fs::File::open(path).map_err(|error| BenchError::file(path, error))?;
         Self::read(std::io::BufReader::new(file), scale).map_err(|error| BenchError::file(path, error))
     }
@@ -61,6 +61,11 @@ impl Trace {
 
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
+    }
+
+    /// In the order of their times.
+    pub fn chats(&self) -> impl Iterator<Item = Chat> {
+        (0..).map_while(|number| self.chat(number))
     }
 
     pub(crate) fn chat(&self, number: u64) -> Option<Chat> {
@@ -113,8 +118,7 @@ mod tests {
 "#;
 
     fn read(text: &str, speed: f64, length: f64) -> Result<Vec<Chat>, String> {
-        Trace::read(text.as_bytes(), TraceScale { speed, length })
-            .map(|trace| (0..).map_while(|number| trace.chat(number)).collect())
+        Trace::read(text.as_bytes(), TraceScale { speed, length }).map(|trace| trace.chats().collect())
     }
 
     #[test]

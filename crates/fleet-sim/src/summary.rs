@@ -1,0 +1,120 @@
+//! A run in numbers.
+
+use serde::Serialize;
+
+use crate::preset::Slo;
+use crate::record::{Record, Records, millis};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    pub mean: f64,
+    pub p50: f64,
+    pub p99: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub requests: usize,
+    pub failed: usize,
+    /// To the first token.
+    pub ttft_ms: Stats,
+    /// Per token after the first, one value per request.
+    pub tpot_ms: Stats,
+    /// Between consecutive tokens, one value per pair.
+    pub itl_ms: Stats,
+    /// To the last token.
+    pub jct_ms: Stats,
+    pub requests_per_s: f64,
+    pub output_tokens_per_s: f64,
+    /// Of all requests, those that met both objectives.
+    pub slo_share: f64,
+    /// Those per second.
+    pub goodput_per_s: f64,
+    /// Of all prompt tokens, those that came from a prefix cache.
+    pub cached_share: f64,
+    pub preemptions: u64,
+}
+
+impl Summary {
+    pub(crate) fn of(records: &Records, slo: Slo, preemptions: u64) -> Self {
+        let requests = &records.requests;
+        let began = requests.iter().map(|record| record.arrival).min().unwrap_or_default();
+        let ended = requests.iter().map(|record| record.end).max().unwrap_or_default();
+        let lasted_s = ended.saturating_sub(began).as_secs_f64().max(1e-9);
+        let served = requests.iter().filter(|record| record.error.is_none()).count();
+        let good = requests.iter().filter(|record| meets(record, slo)).count();
+        let sum =
+            |count: fn(&Record) -> u32| requests.iter().map(|record| u64::from(count(record))).sum::<u64>() as f64;
+        Self {
+            requests: requests.len(),
+            failed: requests.len() - served,
+            ttft_ms: Stats::of(requests.iter().filter_map(Record::ttft_ms)),
+            tpot_ms: Stats::of(requests.iter().filter_map(Record::tpot_ms)),
+            itl_ms: Stats::of(records.gaps.iter().copied().map(millis)),
+            jct_ms: Stats::of(requests.iter().filter_map(Record::jct_ms)),
+            requests_per_s: served as f64 / lasted_s,
+            output_tokens_per_s: sum(|record| record.output_tokens) / lasted_s,
+            slo_share: good as f64 / requests.len().max(1) as f64,
+            goodput_per_s: good as f64 / lasted_s,
+            cached_share: sum(|record| record.cached_tokens) / sum(|record| record.input_tokens).max(1.0),
+            preemptions,
+        }
+    }
+}
+
+/// A request of one token has no time per further token.
+fn meets(record: &Record, slo: Slo) -> bool {
+    let in_time = record.ttft_ms().is_some_and(|ttft| ttft <= slo.ttft_ms);
+    record.error.is_none() && in_time && record.tpot_ms().is_none_or(|tpot| tpot <= slo.tpot_ms)
+}
+
+impl Stats {
+    /// Percentiles are values that occurred: the smallest with that share of all at or below it.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<_> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let Some(last) = values.len().checked_sub(1) else { return Self::default() };
+        let at = |share: f64| values[((values.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last)];
+        Self { mean: values.iter().sum::<f64>() / values.len() as f64, p50: at(0.5), p99: at(0.99) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred = Stats::of((1..=100).rev().map(f64::from));
+        assert_eq!(hundred, Stats { mean: 50.5, p50: 50.0, p99: 99.0 });
+        assert_eq!(Stats::of([7.0].into_iter()), Stats { mean: 7.0, p50: 7.0, p99: 7.0 });
+        assert_eq!(Stats::of(std::iter::empty()), Stats::default());
+    }
+
+    #[test]
+    fn a_request_counts_as_goodput_when_it_meets_both_objectives() {
+        let slo = Slo { ttft_ms: 100.0, tpot_ms: 10.0 };
+        let ms = Duration::from_millis;
+        // First token, last token, tokens, whether it failed → good
+        let cases = [
+            (100, 190, 10, false, true),
+            (101, 150, 10, false, false),
+            (50, 141, 10, false, false),
+            (50, 50, 1, false, true),
+            (50, 100, 10, true, false),
+        ];
+        for (first, last, output_tokens, failed, good) in cases {
+            let record = Record {
+                first_token: Some(ms(first)),
+                last_token: ms(last),
+                end: ms(last),
+                output_tokens,
+                error: failed.then(|| "failed".to_owned()),
+                ..Record::default()
+            };
+            assert_eq!(meets(&record, slo), good, "{first} {last} {output_tokens}");
+        }
+    }
+}
