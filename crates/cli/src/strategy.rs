@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use baton_router::{
-    Disagg, LeastLoaded, Parameter, Parameters, RoundRobin, STRATEGIES, Strategy, StrategyError, StrategyKind,
+    Auto, Parameter, Parameters, PrefillUse, RoundRobin, STRATEGIES, Strategy, StrategyError, StrategyKind,
     strategy_kind,
 };
 use clap::builder::PossibleValue;
@@ -20,17 +20,15 @@ use crate::failure::Failure;
 pub(crate) struct RouterMode(&'static StrategyKind);
 
 impl RouterMode {
-    pub(crate) const DISAGG: Self = Self(&Disagg::KIND);
-    pub(crate) const LEAST_LOADED: Self = Self(&LeastLoaded::KIND);
+    pub(crate) const AUTO: Self = Self(&Auto::KIND);
     pub(crate) const ROUND_ROBIN: Self = Self(&RoundRobin::KIND);
 
     pub(crate) fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// Prompts are computed by prefill engines.
-    pub(crate) fn uses_prefill(self) -> bool {
-        self.0.uses_prefill
+    pub(crate) fn prefill(self) -> PrefillUse {
+        self.0.prefill
     }
 
     pub(crate) fn strategy(self, given: &StrategyParameters) -> Result<Arc<dyn Strategy>, Failure> {

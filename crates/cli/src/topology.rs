@@ -1,7 +1,7 @@
 //! Decides from the options which engines there are, where, and in which role. Nothing is resolved or started here.
 
 use baton_launcher::{Endpoint, Host};
-use baton_router::Role;
+use baton_router::{PrefillUse, Role};
 
 use crate::failure::Failure;
 use crate::fleet_options::{EngineUrl, FleetOptions};
@@ -30,8 +30,12 @@ impl Topology {
     /// The engines of `baton serve`, which are counted (`--prefill`, `--decode`) or listed (`--endpoint-hosts`, `--endpoint-ports`).
     pub(crate) fn of_serve(options: &FleetOptions, mode: Option<RouterMode>) -> Result<Self, Failure> {
         let places = places(options)?;
-        let prefill_by_default = mode.is_some_and(RouterMode::uses_prefill) || mode.is_none() && places.is_none();
-        let prefill = options.prefill.unwrap_or(prefill_by_default.into());
+        let prefill_by_default = match mode.map_or(PrefillUse::IfThere, RouterMode::prefill) {
+            PrefillUse::Never => 0,
+            PrefillUse::IfThere => places.is_none().into(),
+            PrefillUse::Always => 1,
+        };
+        let prefill = options.prefill.unwrap_or(prefill_by_default);
         let decode = match &places {
             None => options.decode.unwrap_or(1),
             Some(places) => rest_decodes(places.len(), prefill, options.decode)?,
@@ -41,9 +45,8 @@ impl Topology {
             return Err(Failure::user(format!("{message}, not {prefill} + {decode}")));
         }
         let mode = mode.unwrap_or(match (prefill, &places) {
-            (1.., _) => RouterMode::DISAGG,
-            (0, None) => RouterMode::LEAST_LOADED,
             (0, Some(_)) => RouterMode::ROUND_ROBIN,
+            _ => RouterMode::AUTO,
         });
         check_mode(mode, prefill, "add --prefill 1")?;
         let whole = if places.is_some() && prefill == 0 { Role::Mixed } else { Role::Decode };
@@ -61,9 +64,9 @@ impl Topology {
             return Err(Failure::user("no engine can decode").hint("give at least one the role decode or mixed"));
         }
         let prefill = roles.iter().filter(|role| **role == Role::Prefill).count();
-        let mode = mode.unwrap_or(if prefill > 0 { RouterMode::DISAGG } else { RouterMode::LEAST_LOADED });
+        let mode = mode.unwrap_or(RouterMode::AUTO);
         let mixed = roles.iter().filter(|role| **role == Role::Mixed).count();
-        let compute_prompts = if mode.uses_prefill() { prefill + mixed } else { prefill };
+        let compute_prompts = if mode.prefill() == PrefillUse::Never { prefill } else { prefill + mixed };
         check_mode(mode, compute_prompts, "give one the role prefill or mixed")?;
         let places = engines.iter().map(|engine| Some(engine.endpoint.clone())).collect();
         Ok(Self { mode, engines: seats(roles, places, vec![None; engines.len()]) })
@@ -122,9 +125,11 @@ fn shards(options: &FleetOptions, engines: usize) -> Result<Vec<Option<usize>>, 
 }
 
 fn check_mode(mode: RouterMode, prefill: usize, hint: &str) -> Result<(), Failure> {
-    match (mode.uses_prefill(), prefill) {
-        (true, 0) => Err(Failure::user(format!("--router-mode {} needs prefill engines", mode.name())).hint(hint)),
-        (false, 1..) => {
+    match (mode.prefill(), prefill) {
+        (PrefillUse::Always, 0) => {
+            Err(Failure::user(format!("--router-mode {} needs prefill engines", mode.name())).hint(hint))
+        }
+        (PrefillUse::Never, 1..) => {
             let message = format!("prefill engines take no part in --router-mode {}", mode.name());
             Err(Failure::user(message).hint("leave out --router-mode or the prefill engines"))
         }

@@ -4,6 +4,10 @@ use clap::Parser;
 
 use super::*;
 
+fn disagg() -> RouterMode {
+    RouterMode::try_from("disagg".to_owned()).unwrap()
+}
+
 /// The options of `baton serve` that matter here.
 #[derive(Parser)]
 struct Typed {
@@ -36,19 +40,21 @@ fn shown(topology: Result<Topology, Failure>) -> String {
 fn engines_are_counted_or_listed() {
     let cases = [
         // Counted.
-        ("", "disagg: prefill-0 decode-0"),
-        ("--decode 2", "disagg: prefill-0 decode-0 decode-1"),
-        ("--prefill 2 --decode 1", "disagg: prefill-0 prefill-1 decode-0"),
-        ("--prefill 0", "least-loaded: decode-0"),
-        ("--prefill 0 --decode 2", "least-loaded: decode-0 decode-1"),
+        ("", "auto: prefill-0 decode-0"),
+        ("--decode 2", "auto: prefill-0 decode-0 decode-1"),
+        ("--prefill 2 --decode 1", "auto: prefill-0 prefill-1 decode-0"),
+        ("--prefill 0", "auto: decode-0"),
+        ("--prefill 0 --decode 2", "auto: decode-0 decode-1"),
         ("--router-mode disagg", "disagg: prefill-0 decode-0"),
+        ("--router-mode least-loaded", "least-loaded: decode-0"),
         ("--router-mode round-robin --decode 2", "round-robin: decode-0 decode-1"),
-        ("--endpoint-num-gpus 2,1", "disagg: prefill-0×2 decode-0×1"),
-        ("--prefill 0 --decode 3 --endpoint-num-gpus 1,2,4", "least-loaded: decode-0×1 decode-1×2 decode-2×4"),
+        ("--endpoint-num-gpus 2,1", "auto: prefill-0×2 decode-0×1"),
+        ("--prefill 0 --decode 3 --endpoint-num-gpus 1,2,4", "auto: decode-0×1 decode-1×2 decode-2×4"),
         // Listed engines are served round-robin by default.
         ("--endpoint-ports 9001,9002", "round-robin: mixed-0@127.0.0.1:9001 mixed-1@127.0.0.1:9002"),
         ("--endpoint-hosts a,::1 --endpoint-ports 1,2", "round-robin: mixed-0@a:1 mixed-1@[::1]:2"),
         ("--endpoint-ports 0,0 --prefill 0", "round-robin: mixed-0@127.0.0.1:0 mixed-1@127.0.0.1:0"),
+        ("--endpoint-ports 1,2 --router-mode auto", "auto: mixed-0@127.0.0.1:1 mixed-1@127.0.0.1:2"),
         ("--endpoint-ports 1,2 --router-mode least-loaded", "least-loaded: mixed-0@127.0.0.1:1 mixed-1@127.0.0.1:2"),
         (
             "--endpoint-hosts a,b,c --endpoint-ports 1,1,1 --router-mode disagg",
@@ -56,9 +62,9 @@ fn engines_are_counted_or_listed() {
         ),
         (
             "--endpoint-hosts a,b,c --endpoint-ports 1,1,1 --endpoint-num-gpus 4,2,1 --prefill 2",
-            "disagg: prefill-0@a:1×4 prefill-1@b:1×2 decode-0@c:1×1",
+            "auto: prefill-0@a:1×4 prefill-1@b:1×2 decode-0@c:1×1",
         ),
-        ("--endpoint-ports 1,2 --prefill 1 --decode 1", "disagg: prefill-0@127.0.0.1:1 decode-0@127.0.0.1:2"),
+        ("--endpoint-ports 1,2 --prefill 1 --decode 1", "auto: prefill-0@127.0.0.1:1 decode-0@127.0.0.1:2"),
     ];
     for (typed, expected) in cases {
         assert_eq!(serve(typed), expected, "{typed}");
@@ -117,15 +123,15 @@ fn a_router_is_given_every_engine() {
         shown(Topology::of_router(&engines, mode))
     };
     let cases = [
-        ("http://a:1", None, "least-loaded: mixed-0@a:1"),
-        ("a:1=prefill http://b:2=decode c:3=decode", None, "disagg: prefill-0@a:1 decode-0@b:2 decode-1@c:3"),
+        ("http://a:1", None, "auto: mixed-0@a:1"),
+        ("a:1=prefill http://b:2=decode c:3=decode", None, "auto: prefill-0@a:1 decode-0@b:2 decode-1@c:3"),
         ("a:1 b:2", Some(RouterMode::ROUND_ROBIN), "round-robin: mixed-0@a:1 mixed-1@b:2"),
-        ("a:1 b:2", Some(RouterMode::DISAGG), "disagg: mixed-0@a:1 mixed-1@b:2"),
+        ("a:1 b:2", Some(disagg()), "disagg: mixed-0@a:1 mixed-1@b:2"),
         ("a:1 a:1", None, "error: endpoint a:1 is listed twice"),
         ("a:1=prefill", None, "error: no engine can decode\nhint: give at least one the role decode or mixed"),
         (
             "a:1=decode",
-            Some(RouterMode::DISAGG),
+            Some(disagg()),
             "error: --router-mode disagg needs prefill engines\nhint: give one the role prefill or mixed",
         ),
     ];

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use baton_engine::EngineError;
-use baton_router::{Parameters, Role, STRATEGIES, StrategyError, StrategyKind};
+use baton_router::{Parameters, PrefillUse, Role, STRATEGIES, StrategyError, StrategyKind};
 use thiserror::Error;
 
 use crate::preset::Preset;
@@ -93,12 +93,11 @@ impl Run {
     }
 
     pub fn usual_of(kind: &StrategyKind, engines: usize) -> Vec<Self> {
-        let adapts = kind.name == "auto";
-        let mixed = (adapts || !kind.uses_prefill).then(|| Layout::mixed(engines));
-        let splits = if kind.uses_prefill || adapts { Layout::splits(engines) } else { Vec::new() };
+        let mixed = (kind.prefill != PrefillUse::Always).then(|| Layout::mixed(engines));
+        let splits = if kind.prefill == PrefillUse::Never { Vec::new() } else { Layout::splits(engines) };
         let balance = kind.parameters.iter().find(|parameter| parameter.name == "pd_balance_factor");
         let parameters: Vec<Vec<(&str, f64)>> = match balance {
-            Some(factor) if !adapts => [0.0, 0.1, 0.3].map(|value| vec![(factor.name, value)]).to_vec(),
+            Some(factor) => [0.0, 0.1, 0.3].map(|value| vec![(factor.name, value)]).to_vec(),
             _ => vec![Vec::new()],
         };
         let layouts = mixed.into_iter().chain(splits);

@@ -185,12 +185,16 @@ mod tests {
     fn steps_that_are_alike_are_explained_by_what_they_compute() {
         let mut fit = CostFit::default();
         let prompt = StepWork::prefill(0, 512);
-        (0..4).for_each(|_| drop(fit.step(&prompt, Duration::from_millis(20))));
+        for _ in 0..4 {
+            fit.step(&prompt, Duration::from_millis(20));
+        }
         let costs = fit.costs(512);
         assert!(costs.prefill_token_ns > 35_000, "{costs:?}");
         let mut fit = CostFit::default();
         let decode = StepWork::decode(4, 2000);
-        (0..4).for_each(|_| drop(fit.step(&decode, Duration::from_millis(20))));
+        for _ in 0..4 {
+            fit.step(&decode, Duration::from_millis(20));
+        }
         let costs = fit.costs(512);
         assert!(costs.step_ns > 19_000_000, "{costs:?}");
     }

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use crate::leg::Leg;
 use crate::roster::Roster;
 use crate::strategies::hand_over::hand_over;
-use crate::strategies::kind::{Parameter, StrategyKind};
+use crate::strategies::kind::{Parameter, PrefillUse, StrategyKind};
 use crate::strategy::{Parameters, Strategy};
 
 pub struct Disagg {
@@ -35,7 +35,7 @@ impl Disagg {
     pub const KIND: StrategyKind = StrategyKind {
         name: "disagg",
         about: "Prompts on prefill engines, which hand their KV to decode engines",
-        uses_prefill: true,
+        prefill: PrefillUse::Always,
         parameters: &[PD_BALANCE_FACTOR],
         make: |given| Arc::new(Self::new(PD_BALANCE_FACTOR.of(given))),
     };

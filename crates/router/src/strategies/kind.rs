@@ -11,11 +11,18 @@ pub struct StrategyKind {
     pub name: &'static str,
     /// What it does, as a few words.
     pub about: &'static str,
-    /// It has prompts computed by prefill engines, for others.
-    pub uses_prefill: bool,
+    pub prefill: PrefillUse,
     pub parameters: &'static [Parameter],
     /// From parameters that have been checked.
     pub(super) make: fn(&Parameters) -> Arc<dyn Strategy>,
+}
+
+/// What engines that only compute prompts are to a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefillUse {
+    Never,
+    IfThere,
+    Always,
 }
 
 /// A number that a strategy is made with.

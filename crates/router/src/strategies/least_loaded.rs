@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
 use crate::roster::Roster;
-use crate::strategies::kind::StrategyKind;
+use crate::strategies::kind::{PrefillUse, StrategyKind};
 use crate::strategy::Strategy;
 
 /// The engine with the fewest sequences.
@@ -16,7 +16,7 @@ impl LeastLoaded {
     pub const KIND: StrategyKind = StrategyKind {
         name: "least-loaded",
         about: "The engine with the fewest sequences",
-        uses_prefill: false,
+        prefill: PrefillUse::Never,
         parameters: &[],
         make: |_| Arc::new(Self),
     };

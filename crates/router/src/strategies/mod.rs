@@ -12,7 +12,7 @@ mod session_affinity;
 
 pub use auto::Auto;
 pub use disagg::Disagg;
-pub use kind::{Parameter, StrategyError, StrategyKind};
+pub use kind::{Parameter, PrefillUse, StrategyError, StrategyKind};
 pub use least_loaded::LeastLoaded;
 pub use prefix_aware::PrefixAware;
 pub use registry::{STRATEGIES, strategy, strategy_kind};

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
 use crate::roster::Roster;
-use crate::strategies::kind::{Parameter, StrategyKind};
+use crate::strategies::kind::{Parameter, PrefillUse, StrategyKind};
 use crate::strategy::{Parameters, Strategy};
 
 /// The engine that holds most of the prompt in its prefix cache, among those that have little more to do than the least
@@ -27,7 +27,7 @@ impl PrefixAware {
     pub const KIND: StrategyKind = StrategyKind {
         name: "prefix-aware",
         about: "The engine that holds most of the prompt in its prefix cache, within a bound on its load",
-        uses_prefill: false,
+        prefill: PrefillUse::Never,
         parameters: &[LOAD_SLACK],
         make: |given| Arc::new(Self::new(LOAD_SLACK.of(given) as u32)),
     };

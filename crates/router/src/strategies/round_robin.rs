@@ -7,7 +7,7 @@ use crate::engine::EngineId;
 use crate::leg::Leg;
 use crate::pick::Pick;
 use crate::roster::Roster;
-use crate::strategies::kind::StrategyKind;
+use crate::strategies::kind::{PrefillUse, StrategyKind};
 use crate::strategy::Strategy;
 
 /// Each engine in turn, whatever it has to do.
@@ -31,7 +31,7 @@ impl RoundRobin {
     pub const KIND: StrategyKind = StrategyKind {
         name: "round-robin",
         about: "Each engine in turn",
-        uses_prefill: false,
+        prefill: PrefillUse::Never,
         parameters: &[],
         make: |_| Arc::new(Self::default()),
     };

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 
 use crate::leg::Leg;
 use crate::roster::Roster;
-use crate::strategies::kind::StrategyKind;
+use crate::strategies::kind::{PrefillUse, StrategyKind};
 use crate::strategies::prefix_aware::LOAD_SLACK;
 use crate::strategy::{Parameters, Strategy};
 
@@ -20,7 +20,7 @@ impl SessionAffinity {
     pub const KIND: StrategyKind = StrategyKind {
         name: "session-affinity",
         about: "One engine for all requests of a user or conversation, within a bound on its load",
-        uses_prefill: false,
+        prefill: PrefillUse::Never,
         parameters: &[LOAD_SLACK],
         make: |given| Arc::new(Self::new(LOAD_SLACK.of(given) as u32)),
     };

@@ -1,6 +1,7 @@
 //! The router over engines that do what a test wrote down.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod auto;
 mod cache_events;
 #[path = "../../examples/custom_strategy/strategy.rs"]
 mod custom_strategy;

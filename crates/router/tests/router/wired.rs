@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baton_core::{
-    BlockHash, CacheEvent, CacheUpdate, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent,
+    BlockHash, CacheEvent, CacheUpdate, EngineCounters, EngineEvent, EngineInfo, EngineLoad, EngineReport, FailedEvent,
     GenerateRequest, ReservationId, ServeError, TokenId, TokenRange,
 };
 use baton_protocol::{CacheFollower, Destination, Engine, Heartbeats, Reservation, Sent, TokenStream};
@@ -24,6 +24,8 @@ pub(crate) struct Wired {
     /// Prompt tokens in its prefix cache.
     pub(crate) cached: u32,
     pub(crate) load: Mutex<EngineLoad>,
+    /// What it says it has spent on prompts.
+    pub(crate) prefill_us: AtomicU64,
     alive: Arc<Alive>,
     pub(crate) heart: Heart,
     follower: Mutex<Option<Arc<dyn CacheFollower>>>,
@@ -49,6 +51,7 @@ impl Wired {
             script: Mutex::default(),
             cached: 0,
             load: Mutex::default(),
+            prefill_us: AtomicU64::new(0),
             alive: Arc::new(Alive { flag: AtomicBool::new(true), died: watch::Sender::new(false) }),
             heart: Heart::default(),
             follower: Mutex::default(),
@@ -121,7 +124,9 @@ impl Engine for Wired {
     }
 
     fn report(&self) -> EngineReport {
-        EngineReport { load: *self.load.lock().unwrap(), ..EngineReport::default() }
+        let prefill_us = self.prefill_us.load(Ordering::Relaxed);
+        let counters = EngineCounters { prefill_us, ..EngineCounters::default() };
+        EngineReport { load: *self.load.lock().unwrap(), counters, ..EngineReport::default() }
     }
 
     fn heartbeats(&self) -> Option<Heartbeats> {

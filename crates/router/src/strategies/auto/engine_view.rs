@@ -40,8 +40,10 @@ pub(super) struct EngineNow {
     pub(super) generates: bool,
     /// Failed the last attempt, or gives other bits than it: only when there is no other.
     pub(super) is_last_resort: bool,
-    /// That run, or will in a moment. Those that wait for KV from another engine do not slow anybody down yet.
+    /// That run, or will in a moment.
     pub(super) sequences: u64,
+    /// That wait for their prompts or for KV from another engine: they will run beside whoever comes now.
+    pub(super) coming: u64,
     /// Tokens that their attention reads.
     pub(super) context_tokens: u64,
     /// Seconds until the prompts that it has are computed.
@@ -68,12 +70,15 @@ impl EngineView {
             let costs = known_or(&report.costs, &typical);
             let lane = learned.lane(pick.id(), report.counters.prefill_us, report_age(&costs), roster.now());
             let held = load.pages_total.saturating_sub(load.pages_free + load.pages_cached + load.reserved_pages);
+            let in_all = u64::from(pick.sequences());
+            let sequences = in_all.min(u64::from(load.running) + lane.recent_sequences);
             let mut state = EngineNow {
                 costs,
                 prefills: pick.role() != Role::Decode,
                 generates: serving.contains(&pick.id()),
                 is_last_resort: roster.speaks_against(pick),
-                sequences: u64::from(pick.sequences()).min(u64::from(load.running) + lane.recent_sequences),
+                sequences,
+                coming: in_all - sequences,
                 context_tokens: u64::from(held) * PAGE_TOKENS as u64,
                 prefill_wait: 0.0,
                 prefill_share: 0.0,
@@ -133,14 +138,16 @@ fn report_age(costs: &StepCosts) -> Duration {
     REPORT_INTERVAL + Duration::from_secs_f64(2.0 * longest_step)
 }
 
+type Knows = fn(&StepCosts) -> bool;
+
 /// What engines that have measured found, on the average; each cost of those that know it.
 fn typical<'a>(costs: impl Iterator<Item = &'a StepCosts> + Clone) -> StepCosts {
-    let mean = |of: fn(&StepCosts) -> u64, knows: fn(&StepCosts) -> bool, unknown: u64| {
+    let mean = |of: fn(&StepCosts) -> u64, knows: Knows, unknown: u64| {
         let known = costs.clone().filter(|costs| knows(costs)).map(of);
         let (sum, count) = known.fold((0u64, 0u64), |(sum, count), cost| (sum + cost, count + 1));
         sum.checked_div(count).unwrap_or(unknown)
     };
-    let (steps, prompts): (fn(&StepCosts) -> bool, fn(&StepCosts) -> bool) = (knows_steps, knows_prompts);
+    let (steps, prompts): (Knows, Knows) = (knows_steps, knows_prompts);
     StepCosts {
         steps: 0,
         prefill_steps: 0,
@@ -190,7 +197,8 @@ mod tests {
         let both =
             StepCosts { steps: 100, prefill_steps: 50, step_ns: 9, sequence_ns: 5, prefill_token_ns: 20, ..fresh };
         // Engines → (step, sequence, prefill token) of the first, in ns.
-        let cases: [(&[StepCosts], (u64, u64, u64)); 5] = [
+        type Case<'a> = (&'a [StepCosts], (u64, u64, u64));
+        let cases: [Case; 5] = [
             (&[fresh], (UNKNOWN.step_ns, UNKNOWN.sequence_ns, UNKNOWN.prefill_token_ns)),
             (&[fresh, both], (9, 5, 20)),
             (&[fresh, both, decoding_only], (8, 4, 20)),

@@ -15,6 +15,7 @@ mod plan;
 mod roles;
 mod running_fit;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use baton_core::{GenerateRequest, ServeError};
@@ -28,7 +29,7 @@ use crate::engine::{EngineId, Role};
 use crate::leg::Leg;
 use crate::roster::Roster;
 use crate::strategies::hand_over::hand_over;
-use crate::strategies::kind::{Parameter, StrategyKind};
+use crate::strategies::kind::{Parameter, PrefillUse, StrategyKind};
 use crate::strategy::{Parameters, Strategy};
 
 /// Alternatives that are kept to explain a decision.
@@ -71,7 +72,7 @@ impl Auto {
     pub const KIND: StrategyKind = StrategyKind {
         name: "auto",
         about: "Decides for each request, by measured costs, whether and where prompt and generation are apart",
-        uses_prefill: true,
+        prefill: PrefillUse::IfThere,
         parameters: &[TTFT_MS, TPOT_MS, MOVE_ROLES],
         make: |given| Arc::new(Self::new(TTFT_MS.of(given), TPOT_MS.of(given), MOVE_ROLES.of(given) != 0.0)),
     };
@@ -103,7 +104,10 @@ impl Strategy for Auto {
                 return roster.serving().least_loaded()?.start_generate(request, None).await;
             };
             learned.placed(&best, &engines, roster.now());
-            let alternatives = planned.take(EXPLAINED).map(|planned| planned.forecast(&engines)).collect();
+            // Other splits between the same engines are no alternatives to look at.
+            let mut seen = BTreeSet::from([best.engines()]);
+            let others = planned.filter(|planned| seen.insert(planned.engines())).take(EXPLAINED);
+            let alternatives = others.map(|planned| planned.forecast(&engines)).collect();
             let chosen = best.forecast(&engines);
             let explanation = Explanation { chosen, alternatives, learner: Some(learned) };
             let leg = carry_out(&best, &engines, &roster, request).await?;

@@ -24,6 +24,9 @@ const PENALTY: f64 = 10.0;
 /// KV that does not fit makes others lose theirs: seconds for each time that all of an engine's would be needed.
 const SHORTAGE: f64 = 30.0;
 
+/// Prompts that come later can still go elsewhere: this share of a queue's growth reaches them.
+const WAITS_FOR_IT: f64 = 0.33;
+
 /// Of engines that failed this request before.
 const LAST_RESORT: f64 = 1e6;
 
@@ -223,6 +226,10 @@ impl Planned {
         std::iter::once((self.decode, self.tokens[0], sequences)).chain(sender)
     }
 
+    pub(super) fn engines(&self) -> (usize, Option<usize>) {
+        (self.decode, self.prefill.map(|(prefill, _)| prefill))
+    }
+
     pub(super) fn forecast(&self, engines: &[EngineView]) -> Forecast {
         let name = |at: usize| Arc::clone(&engines[at].pick.name);
         let placement = match self.prefill {
@@ -235,13 +242,14 @@ impl Planned {
 
 /// Seconds from token to token, prompts that come in between included.
 fn token_time(engine: &EngineNow, task: &Task) -> f64 {
-    let step = engine.step_time(task.choices, task.choices * task.context());
+    let beside = task.choices + engine.coming;
+    let step = engine.step_time(beside, beside * task.context());
     step / (1.0 - engine.prefill_share)
 }
 
 /// What the sequences that run lose while this one generates beside them: on the average they have half an answer to go.
 fn decode_delay(engine: &EngineNow, task: &Task) -> f64 {
-    let beside = engine.sequences as f64 * 0.5;
+    let beside = (engine.sequences + engine.coming) as f64 * 0.5;
     beside * task.answer_tokens * task.choices as f64 * engine.sequence_time(task.context())
 }
 
@@ -257,7 +265,7 @@ fn prefill_delay(engine: &EngineNow, seconds: f64, task: &Task) -> f64 {
 fn queue_delay(engines: &[&EngineNow], engine: &EngineNow, seconds: f64) -> f64 {
     let busy = engine.prefill_share;
     let pool = engines.iter().filter(|other| other.prefills == engine.prefills).count().max(1) as f64;
-    if seconds > 0.0 { busy / (1.0 - busy) * (engine.prefill_wait + 0.5 * seconds / pool) } else { 0.0 }
+    if seconds > 0.0 { WAITS_FOR_IT * busy / (1.0 - busy) * (engine.prefill_wait + 0.5 * seconds / pool) } else { 0.0 }
 }
 
 fn shortage(engine: &EngineNow, task: &Task) -> f64 {
@@ -265,3 +273,7 @@ fn shortage(engine: &EngineNow, task: &Task) -> f64 {
     let missing = needed.saturating_sub(engine.free_tokens) as f64;
     SHORTAGE * missing / (engine.context_tokens + engine.free_tokens).max(1) as f64
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

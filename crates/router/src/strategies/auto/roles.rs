@@ -13,47 +13,73 @@ const IDLE_ENOUGH: f64 = 0.55;
 /// What steps of the decode engines that are left may take, of what they take now.
 const SLOWEST_AFTER: f64 = 1.4;
 
-/// Room for KV that must be left on the decode engines, as a share of what is in use.
+/// Another decode engine is worth it when it brings their steps below this share of what they take now.
+const WORTH_IT: f64 = 0.93;
+
+/// Room for KV that decode engines need, as a share of what is in use.
 const KV_MARGIN: f64 = 0.3;
 
 /// The engine to change, by its place, and its new role.
 pub(super) fn change(engines: &[(Role, &EngineNow)]) -> Option<(usize, Role)> {
     let of_role = |role: Role| engines.iter().enumerate().filter(move |(_, (its, _))| *its == role);
-    let (prefill, decode) = (of_role(Role::Prefill).count(), of_role(Role::Decode).count());
-    if prefill == 0 || decode == 0 {
-        return None;
-    }
+    let prefill = of_role(Role::Prefill).count();
+    let decode = Decoding::of(of_role(Role::Decode).map(|(_, (_, now))| *now))?;
     // In engines: how many would do nothing but prompts.
     let busy: f64 = engines.iter().filter(|(role, _)| *role != Role::Mixed).map(|(_, now)| now.prefill_share).sum();
-    if busy / prefill as f64 > TOO_BUSY && decode > 1 && can_spare_one(of_role(Role::Decode).map(|(_, (_, now))| *now))
-    {
+    if prefill > 0 && busy / prefill as f64 > TOO_BUSY && decode.can_spare_one() {
         let least = of_role(Role::Decode).min_by_key(|(_, (_, now))| (now.sequences, now.context_tokens));
         return least.map(|(at, _)| (at, Role::Prefill));
     }
-    if prefill > 1 && busy / (prefill - 1) as f64 <= IDLE_ENOUGH {
+    if prefill > 1 && busy / (prefill - 1) as f64 <= IDLE_ENOUGH && decode.needs_another() {
         let least = of_role(Role::Prefill).min_by(|(_, (_, a)), (_, (_, b))| a.prefill_wait.total_cmp(&b.prefill_wait));
         return least.map(|(at, _)| (at, Role::Decode));
     }
     None
 }
 
-/// The others can take over what one of these engines does, without becoming much slower.
-fn can_spare_one<'a>(decode: impl Iterator<Item = &'a EngineNow>) -> bool {
-    let (mut count, mut sequences, mut context, mut free, mut slowest_now) = (0u64, 0, 0, 0, 0.0f64);
-    let mut costs = None;
-    for engine in decode {
-        count += 1;
-        sequences += engine.sequences;
-        context += engine.context_tokens;
-        free += engine.free_tokens;
-        slowest_now = slowest_now.max(engine.step_time(0, 0));
-        costs = Some(engine);
+/// What all decode engines do together.
+struct Decoding<'a> {
+    count: u64,
+    sequences: u64,
+    context_tokens: u64,
+    free_tokens: u64,
+    slowest_step: f64,
+    one_of_them: &'a EngineNow,
+}
+
+impl<'a> Decoding<'a> {
+    fn of(engines: impl Iterator<Item = &'a EngineNow> + Clone) -> Option<Self> {
+        let sum = |of: fn(&EngineNow) -> u64| engines.clone().map(of).sum();
+        Some(Self {
+            count: sum(|_| 1),
+            sequences: sum(|engine| engine.sequences),
+            context_tokens: sum(|engine| engine.context_tokens),
+            free_tokens: sum(|engine| engine.free_tokens),
+            slowest_step: engines.clone().map(|engine| engine.step_time(0, 0)).fold(0.0, f64::max),
+            one_of_them: engines.clone().next()?,
+        })
     }
-    let Some(engine) = costs.filter(|_| count > 1) else { return false };
-    let left = count - 1;
-    let room_left = (context + free) as f64 * left as f64 / count as f64;
-    let after = EngineNow { sequences: sequences / left, context_tokens: context / left, ..engine.clone() };
-    room_left >= context as f64 * (1.0 + KV_MARGIN) && after.step_time(0, 0) <= slowest_now * SLOWEST_AFTER
+
+    /// Seconds of a step when so many engines do it.
+    fn step_with(&self, count: u64) -> f64 {
+        let (sequences, context_tokens) = (self.sequences.div_ceil(count), self.context_tokens / count);
+        EngineNow { sequences, context_tokens, ..self.one_of_them.clone() }.step_time(0, 0)
+    }
+
+    fn has_room_with(&self, count: u64) -> bool {
+        let room = (self.context_tokens + self.free_tokens) as f64 * count as f64 / self.count as f64;
+        room >= self.context_tokens as f64 * (1.0 + KV_MARGIN)
+    }
+
+    /// The others take over what one does, without becoming much slower.
+    fn can_spare_one(&self) -> bool {
+        let left = self.count - 1;
+        left > 0 && self.has_room_with(left) && self.step_with(left) <= self.slowest_step * SLOWEST_AFTER
+    }
+
+    fn needs_another(&self) -> bool {
+        !self.has_room_with(self.count) || self.step_with(self.count + 1) < self.slowest_step * WORTH_IT
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +95,7 @@ mod tests {
             generates: true,
             is_last_resort: false,
             sequences,
+            coming: 0,
             context_tokens: sequences * 1000,
             prefill_wait: prefill_share,
             prefill_share,
@@ -81,13 +108,14 @@ mod tests {
     #[test]
     fn roles_follow_the_traffic() {
         use Role::{Decode as D, Mixed as M, Prefill as P};
-        type Engines<'a> = &'a [(Role, f64, u64)];
-        let cases: [(&str, Engines, Option<(usize, Role)>); 9] = [
+        type Case<'a> = (&'a str, &'a [(Role, f64, u64)], Option<(usize, Role)>);
+        let cases: [Case; 10] = [
             ("balanced", &[(P, 0.7, 0), (P, 0.7, 0), (D, 0.0, 9), (D, 0.0, 8)], None),
             ("prompts", &[(P, 0.9, 0), (P, 0.9, 0), (D, 0.1, 9), (D, 0.0, 8)], Some((3, P))),
             ("prompts, but one decode engine", &[(P, 0.9, 0), (P, 0.9, 0), (D, 0.3, 9)], None),
             ("prompts, and decode engines are full", &[(P, 0.9, 0), (D, 0.0, 90), (D, 0.0, 95)], None),
             ("answers", &[(P, 0.2, 0), (P, 0.1, 0), (D, 0.0, 90), (D, 0.0, 80)], Some((1, D))),
+            ("nothing to do", &[(P, 0.0, 0), (P, 0.0, 0), (D, 0.0, 1), (D, 0.0, 0)], None),
             ("one prefill engine is idle", &[(P, 0.1, 0), (D, 0.0, 9)], None),
             ("between the bounds", &[(P, 0.3, 0), (P, 0.3, 0), (D, 0.0, 9), (D, 0.0, 9)], None),
             ("mixed ones stay", &[(M, 0.9, 3), (M, 0.9, 3)], None),
