@@ -23,6 +23,7 @@ ENOUGH = 100
 # Prompts meet engines that hold a part of them, all, or nothing.
 ENGINES = ["--threads", "1", "--kv-pages", "96"]
 STRATEGIES = [
+    ("auto", {"ttft_ms": 0, "tpot_ms": 0, "move_roles": 1}),
     ("disagg", {"pd_balance_factor": 0}),
     ("round-robin", {}),
     ("disagg", {"pd_balance_factor": 0.5}),
@@ -31,6 +32,7 @@ STRATEGIES = [
     ("prefix-aware", {"load_slack": 2}),
     ("disagg", {"pd_balance_factor": 0.9}),
     ("session-affinity", {"load_slack": 4}),
+    ("context-migration", {"load_slack": 0}),
 ]
 
 

@@ -119,8 +119,8 @@ mod tests {
             ("model-lib = 'tpu'", "error: model-lib: unknown variant `tpu`, expected one of `auto`, `cpu`, `mock`"),
             (
                 "router-mode = 'disag'",
-                "error: router-mode: unknown strategy \"disag\": there are round-robin, least-loaded, prefix-aware, \
-                 session-affinity and disagg; \
+                "error: router-mode: unknown strategy \"disag\": there are auto, round-robin, least-loaded, prefix-aware, \
+                 session-affinity, context-migration and disagg; \
                  did you mean disagg?",
             ),
             ("load-slack = 'x'", "error: load-slack: expected a number, not a string"),

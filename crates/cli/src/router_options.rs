@@ -28,7 +28,7 @@ pub(crate) struct RouterOptions {
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<TypedKey>,
 
-    /// How requests are spread over engines [default: disagg with prefill engines, else least-loaded]
+    /// How requests are spread over engines [default: auto; round-robin for listed engines without --prefill]
     #[arg(long, value_name = "MODE")]
     pub(crate) router_mode: Option<RouterMode>,
 

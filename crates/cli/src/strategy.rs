@@ -37,7 +37,10 @@ impl RouterMode {
                 Failure::user(format!("--{} must be {bounds}, not {value}", flag(name)))
             }
             StrategyError::UnknownParameter { strategy, name, .. } => {
-                Failure::user(format!("{strategy} takes no --{}", flag(&name)))
+                let takes = |kind: &&StrategyKind| kind.parameters.iter().any(|parameter| parameter.name == name);
+                let others: Vec<_> = STRATEGIES.into_iter().filter(takes).map(|kind| kind.name).collect();
+                let message = format!("{strategy} takes no --{}", flag(&name));
+                Failure::user(message).hint(format!("it belongs to --router-mode {}", others.join(" or ")))
             }
             error @ StrategyError::Unknown { .. } => Failure::user(error),
         })

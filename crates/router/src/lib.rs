@@ -45,7 +45,7 @@ pub use retry::RetryPolicy;
 pub use roster::{Candidates, Roster};
 pub use runtime::{Runtime, TokioRuntime};
 pub use strategies::{
-    Auto, Disagg, LeastLoaded, Parameter, PrefillUse, PrefixAware, RoundRobin, STRATEGIES, SessionAffinity,
-    StrategyError, StrategyKind, strategy, strategy_kind,
+    Auto, ContextMigration, Disagg, LeastLoaded, Parameter, PrefillUse, PrefixAware, RoundRobin, STRATEGIES,
+    SessionAffinity, StrategyError, StrategyKind, strategy, strategy_kind,
 };
 pub use strategy::{Parameters, Strategy, from_fn};

@@ -107,6 +107,13 @@ impl Candidates {
         self
     }
 
+    /// This one, if it is among them.
+    #[must_use]
+    pub fn only(mut self, engine: EngineId) -> Self {
+        self.engines.retain(|pick| pick.id == engine);
+        self
+    }
+
     /// Those that have at most `slack` more to do than the least loaded: sequences where who decodes is chosen, prompt
     /// tokens where who prefills is.
     #[must_use]

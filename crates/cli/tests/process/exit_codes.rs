@@ -25,9 +25,12 @@ fn bad_values_are_one_message_and_exit_code_2() {
         ),
         (
             &["serve", "--prefill", "0", "--pd-balance-factor", "0.5"],
-            "error: least-loaded takes no --pd-balance-factor",
+            "error: auto takes no --pd-balance-factor\nhint: it belongs to --router-mode disagg",
         ),
-        (&["serve", "--pd-balance-factor", "1"], "error: --pd-balance-factor must be at least 0 and below 1, not 1"),
+        (
+            &["serve", "--router-mode", "disagg", "--pd-balance-factor", "1"],
+            "error: --pd-balance-factor must be at least 0 and below 1, not 1",
+        ),
         (&["serve", "--decode", "0"], "error: --decode must be at least 1, and engines at most 256 in all, not 1 + 0"),
         (&["serve", "--threads", "0"], "error: --threads must be between 1 and 1024"),
         (&["serve", "--threads", "100000"], "error: --threads must be between 1 and 1024"),

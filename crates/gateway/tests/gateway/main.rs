@@ -15,6 +15,8 @@ mod engine;
 #[cfg(test)]
 mod hang_up;
 #[cfg(test)]
+mod routes;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod service;

@@ -1,6 +1,7 @@
 //! The ways of serving that come with the router.
 
 mod auto;
+mod context_migration;
 mod disagg;
 mod hand_over;
 mod kind;
@@ -11,6 +12,7 @@ mod round_robin;
 mod session_affinity;
 
 pub use auto::Auto;
+pub use context_migration::ContextMigration;
 pub use disagg::Disagg;
 pub use kind::{Parameter, PrefillUse, StrategyError, StrategyKind};
 pub use least_loaded::LeastLoaded;

@@ -3,11 +3,18 @@
 use std::sync::Arc;
 
 use super::kind::{StrategyError, StrategyKind};
-use super::{Auto, Disagg, LeastLoaded, PrefixAware, RoundRobin, SessionAffinity};
+use super::{Auto, ContextMigration, Disagg, LeastLoaded, PrefixAware, RoundRobin, SessionAffinity};
 use crate::strategy::{Parameters, Strategy};
 
-pub static STRATEGIES: [&StrategyKind; 6] =
-    [&Auto::KIND, &RoundRobin::KIND, &LeastLoaded::KIND, &PrefixAware::KIND, &SessionAffinity::KIND, &Disagg::KIND];
+pub static STRATEGIES: [&StrategyKind; 7] = [
+    &Auto::KIND,
+    &RoundRobin::KIND,
+    &LeastLoaded::KIND,
+    &PrefixAware::KIND,
+    &SessionAffinity::KIND,
+    &ContextMigration::KIND,
+    &Disagg::KIND,
+];
 
 /// Parameters that are not given have their defaults.
 pub fn strategy(name: &str, given: &Parameters) -> Result<Arc<dyn Strategy>, StrategyError> {

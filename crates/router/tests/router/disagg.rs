@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use baton_core::{EngineLoad, TokenRange};
 use baton_protocol::Engine;
-use baton_router::{Disagg, DispatchConfig, Dispatcher, Fleet, InFlight, Role, Strategy};
+use baton_router::{ContextMigration, Disagg, DispatchConfig, Dispatcher, Fleet, InFlight, Role, Strategy};
 use tokio::time::sleep;
 
 use crate::custom_strategy::LongPromptsApart;
@@ -230,4 +230,32 @@ async fn a_strategy_of_one_s_own_composes_the_same_calls() {
         assert_eq!(work(&engines), expected, "{tokens} tokens");
     }
     nothing_is_left(&dispatcher, &engines.each_ref(), "all served").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_leaves_a_busy_engine_with_its_kv() {
+    // Pages that its engine and the other hold, sequences there, what is sent, what the other computes itself.
+    let cases = [
+        (5, 0, 3, Some((0, 160)), 40),
+        (5, 2, 3, Some((64, 160)), 40),
+        (5, 4, 3, None, 72),
+        (1, 0, 3, None, 200),
+        (5, 0, 2, None, 0),
+    ];
+    for (held, held_there, sequences, sent, computed) in cases {
+        let case = format!("{held} and {held_there} pages, {sequences} sequences");
+        let wire = Arc::default();
+        let (home, other) = (Arc::new(Wired::new(&wire)), Arc::new(Wired::new(&wire).with_cached(32 * held_there)));
+        *home.load.lock().unwrap() = EngineLoad { running: sequences, ..EngineLoad::default() };
+        let dispatcher = dispatcher(&[(Role::Mixed, &home), (Role::Mixed, &other)], ContextMigration::new(2));
+        let request = long_request(200, 1, 3);
+        home.report_cached(&request.prompt, held as usize);
+        other.report_cached(&request.prompt, held_there as usize);
+        let (outputs, prompts, failure) = read(dispatcher.generate(request).await.unwrap(), 1).await;
+        assert_eq!((outputs, prompts, failure), (undisturbed(1, 3), 1, None), "{case}");
+        let sent = sent.map(|(begin, end)| TokenRange::new(begin, end).unwrap());
+        assert_eq!(home.sends.lock().unwrap().first().copied(), sent, "{case}");
+        assert_eq!(other.computed_tokens.load(Ordering::Relaxed), computed, "{case}");
+        nothing_is_left(&dispatcher, &[&home, &other], &case).await;
+    }
 }
