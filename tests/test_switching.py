@@ -239,4 +239,4 @@ def test_mistakes_are_named_and_change_nothing(tmp_path):
         assert other.returncode == 1 and "no answer from http://127.0.0.1:1" in other.stderr, other.stderr
         (tmp_path / "secret").write_text(SECRET + "\n")
         shown = command(baton, "show", "--secret-file", str(tmp_path / "secret"), secret=None)
-        assert shown.startswith("routed least-loaded\n\nENGINE "), shown
+        assert shown.startswith("routed auto, move_roles 1, tpot_ms 0, ttft_ms 0\n\nENGINE "), shown

@@ -40,7 +40,7 @@ impl RouterMode {
                 let takes = |kind: &&StrategyKind| kind.parameters.iter().any(|parameter| parameter.name == name);
                 let others: Vec<_> = STRATEGIES.into_iter().filter(takes).map(|kind| kind.name).collect();
                 let message = format!("{strategy} takes no --{}", flag(&name));
-                Failure::user(message).hint(format!("it belongs to --router-mode {}", others.join(" or ")))
+                Failure::user(message).hint(format!("it belongs to {}", others.join(" or ")))
             }
             error @ StrategyError::Unknown { .. } => Failure::user(error),
         })

@@ -25,7 +25,7 @@ fn bad_values_are_one_message_and_exit_code_2() {
         ),
         (
             &["serve", "--prefill", "0", "--pd-balance-factor", "0.5"],
-            "error: auto takes no --pd-balance-factor\nhint: it belongs to --router-mode disagg",
+            "error: auto takes no --pd-balance-factor\nhint: it belongs to disagg",
         ),
         (
             &["serve", "--router-mode", "disagg", "--pd-balance-factor", "1"],
