@@ -57,8 +57,8 @@ pub static PRESETS: [Preset; 2] = [
         name: "mlc-70b-tp4",
         about: "Llama 70B in FP8 on four H100, as in the published figures of MLC's microserving",
         cost: CostModel {
-            step_us: 11_500.0,
-            prefill_token_us: 52.0,
+            step_us: 12_000.0,
+            prefill_token_us: 54.0,
             prefill_context_ns: 1.6,
             decode_seq_us: 150.0,
             decode_context_ns: 27.0,
