@@ -47,6 +47,12 @@ mod target;
 mod units;
 pub mod workload;
 
+/// Parts of pages with plots, for reports of other measurements.
+pub mod page {
+    pub use crate::report::{Axis, Plot, PlotLine, PlotMark, Style, document, escape, legend};
+    pub use crate::units::{digits, grouped};
+}
+
 pub use chat::{ChatOptions, chat};
 pub use error::BenchError;
 pub use options::BenchCommand;

@@ -1,6 +1,7 @@
 //! The report of a run: a table, a file to keep, a page with plots. Two or more runs are compared the same way.
 
 mod axis;
+mod document;
 mod file;
 pub(crate) mod page;
 mod plot;
@@ -8,7 +9,10 @@ mod plots;
 pub(crate) mod table;
 mod timeline;
 
+pub use axis::Axis;
+pub use document::document;
 pub(crate) use file::{RunFile, ServerCard};
+pub use plot::{Plot, PlotLine, PlotMark, Style, escape, legend};
 
 use std::path::PathBuf;
 

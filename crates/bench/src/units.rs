@@ -10,7 +10,7 @@ pub(crate) fn rate(value: f64) -> String {
     digits(value)
 }
 
-pub(crate) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 99.95 {
         grouped(value.round())
@@ -22,7 +22,7 @@ pub(crate) fn digits(value: f64) -> String {
 }
 
 /// `12,345`
-pub(crate) fn grouped(value: f64) -> String {
+pub fn grouped(value: f64) -> String {
     let plain = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (at, digit) in plain.chars().enumerate() {

@@ -3,13 +3,13 @@
 use crate::units::grouped;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) title: &'static str,
+pub struct Axis {
+    pub title: &'static str,
     /// Written after values: `ms`, `%`.
-    pub(crate) unit: &'static str,
-    pub(crate) from: f64,
-    pub(crate) to: f64,
-    pub(crate) logarithmic: bool,
+    pub unit: &'static str,
+    pub from: f64,
+    pub to: f64,
+    pub logarithmic: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ const MOST_TICKS: usize = 7;
 
 impl Axis {
     /// From 0 to a round number at or above `most`.
-    pub(crate) fn linear(title: &'static str, unit: &'static str, most: f64) -> Self {
+    pub fn linear(title: &'static str, unit: &'static str, most: f64) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         let step = round_step(most);
         Self { title, unit, from: 0.0, to: (most / step - 1e-9).ceil() * step, logarithmic: false }
@@ -35,6 +35,11 @@ impl Axis {
     /// From 0 to exactly `to`, so that nothing looks empty that is not.
     pub(crate) fn exact(title: &'static str, unit: &'static str, to: f64) -> Self {
         Self { title, unit, from: 0.0, to: if to > 0.0 { to } else { 1.0 }, logarithmic: false }
+    }
+
+    /// From the one to the other, neither of which need be round.
+    pub fn between(title: &'static str, unit: &'static str, from: f64, to: f64) -> Self {
+        Self { title, unit, from, to: if to > from { to } else { from + 1.0 }, logarithmic: false }
     }
 
     /// Logarithmic where values spread over more than a factor of 30, so that neither end is lost.
@@ -81,7 +86,8 @@ impl Axis {
 
     fn steps(&self) -> Vec<f64> {
         let step = round_step(self.to - self.from);
-        (0..).map(|i| self.from + f64::from(i) * step).take_while(|value| *value <= self.to * (1.0 + 1e-9)).collect()
+        let first = (self.from / step - 1e-9).ceil();
+        (0..).map(|i| (first + f64::from(i)) * step).take_while(|value| *value <= self.to * (1.0 + 1e-9)).collect()
     }
 
     /// 1, 2 and 5 times powers of ten, or powers alone where those are too many.
@@ -137,6 +143,8 @@ mod tests {
             assert_eq!(labels(&Axis::linear("", "", most)), expected, "{most}");
         }
         assert_eq!(labels(&Axis::exact("", "s", 29.5)), ["0", "5", "10", "15", "20", "25"]);
+        assert_eq!(labels(&Axis::between("", "", 4.5, 6.5)), ["4.5", "5.0", "5.5", "6.0", "6.5"]);
+        assert_eq!(labels(&Axis::between("", "", 0.7, 3.2)), ["1.0", "1.5", "2.0", "2.5", "3.0"]);
     }
 
     #[test]

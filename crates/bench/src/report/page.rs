@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::RunFile;
+use super::document::document;
 pub(crate) use super::plot::escape;
 use super::plot::{legend, put};
 use super::plots::{COLOURS, plots};
@@ -11,9 +12,6 @@ use super::timeline;
 use crate::error::BenchError;
 use crate::summary::Stats;
 use crate::units::{digits, ms};
-
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("hover.js");
 
 pub(crate) fn save(path: &Path, runs: &[RunFile]) -> Result<(), BenchError> {
     save_with_table(path, runs, &overview(runs))
@@ -36,8 +34,8 @@ fn overview(runs: &[RunFile]) -> String {
 
 fn html(runs: &[RunFile], table: &str) -> String {
     let names: Vec<_> = runs.iter().map(|run| run.label.as_str()).collect();
-    let title = escape(&names.join(" · "));
-    let mut body = format!("<header><h1>{title}</h1>");
+    let title = names.join(" · ");
+    let mut body = format!("<header><h1>{}</h1>", escape(&title));
     for run in runs {
         put(&mut body, format_args!("<p>{}</p>", escape(&heading(run))));
     }
@@ -54,14 +52,7 @@ fn html(runs: &[RunFile], table: &str) -> String {
     }
     body += "</section>\n";
     body += &settings(runs);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</main>\n\
-         <div id=\"tip\" hidden></div>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    document(&title, "", &(body + "</main>\n"))
 }
 
 fn tiles(run: &RunFile) -> String {

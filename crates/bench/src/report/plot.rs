@@ -10,33 +10,33 @@ use serde::Serialize;
 
 use super::axis::Axis;
 
-pub(crate) struct Plot {
+pub struct Plot {
     /// Names the plot in the page.
-    pub(crate) id: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<PlotLine>,
+    pub id: String,
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<PlotLine>,
     /// Values of x with a name: an objective, the end of the warm-up.
-    pub(crate) marks: Vec<PlotMark>,
+    pub marks: Vec<PlotMark>,
 }
 
-pub(crate) struct PlotLine {
-    pub(crate) name: String,
+pub struct PlotLine {
+    pub name: String,
     /// Which of the page's colours.
-    pub(crate) colour: usize,
-    pub(crate) style: Style,
-    pub(crate) points: Vec<(f64, f64)>,
+    pub colour: usize,
+    pub style: Style,
+    pub points: Vec<(f64, f64)>,
 }
 
-pub(crate) struct PlotMark {
-    pub(crate) at: f64,
-    pub(crate) name: String,
+pub struct PlotMark {
+    pub at: f64,
+    pub name: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Style {
+pub enum Style {
     Line,
     Dots,
 }
@@ -74,7 +74,7 @@ const MARK_WIDTH: f64 = 0.3;
 const MARK_HEIGHT: f64 = 0.15;
 
 impl Plot {
-    pub(crate) fn html(&self) -> String {
+    pub fn html(&self) -> String {
         let mut lines = grid(&self.x, &self.y);
         for line in &self.lines {
             let class = if line.style == Style::Dots { "dots" } else { "line" };
@@ -96,7 +96,7 @@ impl Plot {
                 ),
             );
         }
-        figure(self.id, self.title, &self.y, &self.x, &lines, &labels, &self.legend(), &script_json(&self.hover()))
+        figure(&self.id, &self.title, &self.y, &self.x, &lines, &labels, &self.legend(), &script_json(&self.hover()))
     }
 
     /// Whether no line passes there below the upper edge.
@@ -210,7 +210,7 @@ pub(crate) fn axis_labels(x: &Axis, y: &Axis) -> String {
 }
 
 /// Colours by class, with their names.
-pub(crate) fn legend<'a>(entries: impl Iterator<Item = (String, &'a str)>) -> String {
+pub fn legend<'a>(entries: impl Iterator<Item = (String, &'a str)>) -> String {
     let mut html = String::from("<span class=\"legend\">");
     for (class, name) in entries {
         put(&mut html, format_args!("<span><i class=\"{class}\"></i>{}</span>", escape(name)));
@@ -224,7 +224,7 @@ pub(crate) fn script_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default().replace('<', "\\u003c")
 }
 
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -254,8 +254,8 @@ mod tests {
             points: vec![(0.0, 0.0), (5.0, 100.0), (10.0, 50.0)],
         };
         Plot {
-            id: "p",
-            title: "A & B",
+            id: "p".into(),
+            title: "A & B".into(),
             x: Axis::linear("time", "s", 10.0),
             y: Axis::linear("share", "%", 100.0),
             lines: vec![line],

@@ -53,8 +53,8 @@ fn distribution(
         points: stats(&run.summary).curve.iter().copied().zip(curve_shares().map(|share| share * 100.0)).collect(),
     });
     Plot {
-        id,
-        title,
+        id: id.to_owned(),
+        title: title.to_owned(),
         x: Axis::latency("within", least, most),
         y: Axis::exact("share", "%", 100.0),
         lines: lines.collect(),
@@ -84,7 +84,14 @@ fn over_time(
         })
         .collect();
     let most = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value).fold(0.0, f64::max);
-    Plot { id, title, x: time_axis(runs), y: Axis::linear(unit, "", most), lines, marks: warmup_mark(runs) }
+    Plot {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        x: time_axis(runs),
+        y: Axis::linear(unit, "", most),
+        lines,
+        marks: warmup_mark(runs),
+    }
 }
 
 /// Latency by intended time: a server that falls behind draws a rising line.
@@ -109,8 +116,8 @@ fn scatter(runs: &[RunFile]) -> Plot {
     let most = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value).fold(0.0, f64::max);
     let title = if runs.len() == 1 { "Latency by send time" } else { "Time to first token by send time" };
     Plot {
-        id: "latency",
-        title,
+        id: "latency".to_owned(),
+        title: title.to_owned(),
         x: time_axis(runs),
         y: Axis::linear("latency", "ms", most),
         lines,
