@@ -9,7 +9,7 @@ use baton_core::{
     AffinityKey, Attempt, EngineEvent, GenerateRequest, Limits, RequestId, SamplingParams, ServeError, TokenId,
 };
 use baton_protocol::TokenStream;
-use baton_router::Dispatcher;
+use baton_router::{Decision, Dispatcher};
 
 use crate::backend::{STOP, VOCABULARY, generated_token};
 use crate::clock::{Clock, lock};
@@ -65,8 +65,12 @@ impl User {
             ..Record::default()
         };
         let request = self.request(prompt, output_tokens);
-        let read = match self.dispatcher.generate(request).await {
-            Ok(stream) => self.read(stream, &mut record).await,
+        let read = match self.dispatcher.dispatch(request).await {
+            Ok((stream, route)) => {
+                let read = self.read(stream, &mut record).await;
+                record.predicted_first_token = route.decision().and_then(|decision| predicted_first_token(&decision));
+                read
+            }
             Err(error) => Err(error),
         };
         record.error = read.err().map(|error| error.message);
@@ -116,4 +120,9 @@ impl User {
             affinity: Some(AffinityKey::of(&format!("chat {}", self.number))),
         }
     }
+}
+
+fn predicted_first_token(decision: &Decision) -> Option<Duration> {
+    let ttft_s = decision.chosen.expected?.ttft;
+    Some(decision.at + Duration::try_from_secs_f64(ttft_s).ok()?)
 }

@@ -12,25 +12,38 @@
 //! is for.
 
 mod backend;
+mod choice;
 mod client;
 mod clock;
+mod compare;
 mod cost;
 mod engine;
+mod error;
 mod event;
 mod executor;
 mod fabric;
+mod layout;
+mod options;
 mod port;
 mod preset;
 mod process;
+mod progress;
 mod record;
+mod report;
 mod run;
+mod scenario;
+mod simulate;
 mod summary;
 mod workload;
 mod world;
 
 pub use cost::{CostModel, StepSize};
+pub use error::SimulateError;
+pub use layout::Layout;
+pub use options::SimulateOptions;
 pub use preset::{PRESETS, Preset, Slo, preset};
 pub use record::{Record, Records};
-pub use run::{Layout, Outcome, Run, SimulationError};
+pub use run::{Outcome, Run, SimulationError};
+pub use simulate::simulate;
 pub use summary::{Stats, Summary};
 pub use workload::{Workload, WorkloadKind};

@@ -10,6 +10,8 @@ pub struct Record {
     pub arrival: Duration,
     /// `None`: it failed before.
     pub first_token: Option<Duration>,
+    /// When the router expected that, if its strategy predicts.
+    pub predicted_first_token: Option<Duration>,
     pub last_token: Duration,
     pub end: Duration,
     pub input_tokens: u32,
@@ -31,6 +33,13 @@ pub struct Records {
 impl Record {
     pub fn ttft_ms(&self) -> Option<f64> {
         Some(millis(self.first_token?.saturating_sub(self.arrival)))
+    }
+
+    /// By what share of the real time the predicted one was off.
+    pub fn ttft_error(&self) -> Option<f64> {
+        let ttft_ms = self.ttft_ms().filter(|ms| *ms > 0.0)?;
+        let predicted_ms = millis(self.predicted_first_token?.saturating_sub(self.arrival));
+        Some((predicted_ms - ttft_ms).abs() / ttft_ms)
     }
 
     /// Time per token after the first.

@@ -3,22 +3,15 @@
 use std::fmt;
 
 use baton_engine::EngineError;
-use baton_router::{Parameters, PrefillUse, Role, STRATEGIES, StrategyError, StrategyKind};
+use baton_router::{Auto, Parameters, PrefillUse, STRATEGIES, StrategyError, StrategyKind, strategy_kind};
 use thiserror::Error;
 
+use crate::layout::Layout;
 use crate::preset::Preset;
 use crate::record::Records;
 use crate::summary::Summary;
 use crate::workload::Workload;
 use crate::world::World;
-
-/// How many engines there are of each role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    pub prefill: usize,
-    pub decode: usize,
-    pub mixed: usize,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -48,39 +41,6 @@ pub enum SimulationError {
     Stuck { open: usize },
 }
 
-impl Layout {
-    pub fn mixed(engines: usize) -> Self {
-        Self { mixed: engines, ..Self::default() }
-    }
-
-    pub fn split(prefill: usize, decode: usize) -> Self {
-        Self { prefill, decode, mixed: 0 }
-    }
-
-    pub fn engines(self) -> usize {
-        self.prefill + self.decode + self.mixed
-    }
-
-    /// With their names, as `baton serve` gives them.
-    pub(crate) fn members(self) -> Vec<(String, Role)> {
-        let of = |role: Role, count| (0..count).map(move |at| (format!("{}-{at}", role.name()), role));
-        let engines = of(Role::Prefill, self.prefill).chain(of(Role::Decode, self.decode));
-        engines.chain(of(Role::Mixed, self.mixed)).collect()
-    }
-
-    /// The ways to divide engines into those that compute prompts and those that decode: half and half and, of four, also
-    /// one or three of them.
-    fn splits(engines: usize) -> Vec<Self> {
-        let half = engines / 2;
-        let prefill = if engines == 4 { vec![half, 1, 3] } else { vec![half] };
-        prefill
-            .into_iter()
-            .filter(|prefill| (1..engines).contains(prefill))
-            .map(|p| Self::split(p, engines - p))
-            .collect()
-    }
-}
-
 impl Run {
     pub fn new(strategy: &str, parameters: &[(&str, f64)], layout: Layout) -> Self {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -90,6 +50,11 @@ impl Run {
     /// Every strategy of the registry in its usual layouts.
     pub fn usual(engines: usize) -> Vec<Self> {
         STRATEGIES.iter().flat_map(|kind| Self::usual_of(kind, engines)).collect()
+    }
+
+    /// It decides by itself how engines share the work, so no layout or parameter is a choice of its user's.
+    pub fn adapts(&self) -> bool {
+        self.strategy == Auto::KIND.name
     }
 
     pub fn usual_of(kind: &StrategyKind, engines: usize) -> Vec<Self> {
@@ -112,23 +77,13 @@ impl Run {
     }
 }
 
-/// `4`, `2P+2D`.
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self { prefill: 0, decode: 0, mixed } => write!(f, "{mixed} mixed"),
-            Self { prefill, decode, mixed: 0 } => write!(f, "{prefill}P+{decode}D"),
-            Self { prefill, decode, mixed } => write!(f, "{prefill}P+{decode}D+{mixed} mixed"),
-        }
-    }
-}
-
-/// `disagg 0.1, 2P+2D`.
+/// `disagg 0.1, 2P+2D`; a parameter's name is left out where the strategy has no other.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.strategy)?;
-        for value in self.parameters.values() {
-            write!(f, " {value}")?;
+        let has_one = strategy_kind(&self.strategy).is_ok_and(|kind| kind.parameters.len() == 1);
+        for (name, value) in &self.parameters {
+            if has_one { write!(f, " {value}")? } else { write!(f, " {name}={value}")? }
         }
         if self.layout.prefill + self.layout.decode > 0 { write!(f, ", {}", self.layout) } else { Ok(()) }
     }
@@ -160,11 +115,5 @@ mod tests {
         }
         let of_four: Vec<_> = Run::usual(4).iter().filter(|run| run.strategy == "disagg").map(|r| r.layout).collect();
         assert_eq!(of_four.iter().map(|layout| layout.prefill).collect::<Vec<_>>(), [2, 2, 2, 1, 1, 1, 3, 3, 3]);
-    }
-
-    #[test]
-    fn members_are_named_by_their_roles() {
-        let names: Vec<_> = Layout::split(1, 2).members().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["prefill-0", "decode-0", "decode-1"]);
     }
 }

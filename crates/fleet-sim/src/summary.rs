@@ -24,6 +24,9 @@ pub struct Summary {
     pub itl_ms: Stats,
     /// To the last token.
     pub jct_ms: Stats,
+    /// Median over requests: by what share of the real time to the first token the predicted one was off. `None`: the
+    /// strategy does not predict.
+    pub ttft_error: Option<f64>,
     pub requests_per_s: f64,
     pub output_tokens_per_s: f64,
     /// Of all requests, those that met both objectives.
@@ -52,6 +55,7 @@ impl Summary {
             tpot_ms: Stats::of(requests.iter().filter_map(Record::tpot_ms)),
             itl_ms: Stats::of(records.gaps.iter().copied().map(millis)),
             jct_ms: Stats::of(requests.iter().filter_map(Record::jct_ms)),
+            ttft_error: median(requests.iter().filter_map(Record::ttft_error)),
             requests_per_s: served as f64 / lasted_s,
             output_tokens_per_s: sum(|record| record.output_tokens) / lasted_s,
             slo_share: good as f64 / requests.len().max(1) as f64,
@@ -60,6 +64,37 @@ impl Summary {
             preemptions,
         }
     }
+
+    /// Of runs with different seeds: each figure's mean, and the sums of what is counted.
+    pub fn mean_of(runs: &[Self]) -> Self {
+        let errors: Option<Vec<_>> = runs.iter().map(|run| run.ttft_error).collect();
+        let stats = |of: fn(&Self) -> Stats| Stats::mean_of(runs, of);
+        Self {
+            requests: runs.iter().map(|run| run.requests).sum(),
+            failed: runs.iter().map(|run| run.failed).sum(),
+            ttft_ms: stats(|run| run.ttft_ms),
+            tpot_ms: stats(|run| run.tpot_ms),
+            itl_ms: stats(|run| run.itl_ms),
+            jct_ms: stats(|run| run.jct_ms),
+            ttft_error: errors.filter(|all| !all.is_empty()).map(|all| all.iter().sum::<f64>() / all.len() as f64),
+            requests_per_s: mean(runs, |run| run.requests_per_s),
+            output_tokens_per_s: mean(runs, |run| run.output_tokens_per_s),
+            slo_share: mean(runs, |run| run.slo_share),
+            goodput_per_s: mean(runs, |run| run.goodput_per_s),
+            cached_share: mean(runs, |run| run.cached_share),
+            preemptions: runs.iter().map(|run| run.preemptions).sum(),
+        }
+    }
+}
+
+fn mean(runs: &[Summary], of: impl Fn(&Summary) -> f64) -> f64 {
+    runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values = values.peekable();
+    values.peek()?;
+    Some(Stats::of(values).p50)
 }
 
 /// A request of one token has no time per further token.
@@ -69,6 +104,11 @@ fn meets(record: &Record, slo: Slo) -> bool {
 }
 
 impl Stats {
+    fn mean_of(all: &[Summary], of: fn(&Summary) -> Self) -> Self {
+        let mean = |value: fn(Self) -> f64| mean(all, |summary| value(of(summary)));
+        Self { mean: mean(|stats| stats.mean), p50: mean(|stats| stats.p50), p99: mean(|stats| stats.p99) }
+    }
+
     /// Percentiles are values that occurred: the smallest with that share of all at or below it.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.collect();

@@ -20,13 +20,10 @@ const USUAL_BATCH: u64 = 16;
 /// What a made-up workload is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// Conversations of a few turns, with one system prompt.
     ShortChat,
-    /// 3000 to 8000 tokens, answered by about 50.
     LongPrompts,
-    /// 70 % of the requests are those of short chats, 30 % long prompts.
     Mixed,
-    /// 3000 tokens in, 100 out, as in the published figures of MLC's microserving.
+    /// That of MLC's published table.
     Table,
 }
 
@@ -51,6 +48,15 @@ impl WorkloadKind {
             Self::LongPrompts => "long-prompts",
             Self::Mixed => "mixed",
             Self::Table => "table",
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::ShortChat => "Conversations of a few turns, with one system prompt",
+            Self::LongPrompts => "Prompts of 3000 to 8000 tokens, answers of about 50",
+            Self::Mixed => "Seven of ten requests from short chats, three long prompts",
+            Self::Table => "3000 tokens in, 100 out, as in the published figures of MLC's microserving",
         }
     }
 
@@ -126,6 +132,12 @@ impl Workload {
         chats.retain(|chat| !chat.turns.is_empty());
         let left_out = all - chats.len();
         Self { name, seed, chats, think: Duration::ZERO, left_out }
+    }
+
+    /// Requests per second, as they arrive.
+    pub fn rate(&self) -> f64 {
+        let last = self.chats.last().and_then(|chat| chat.at).unwrap_or_default();
+        self.requests() as f64 / last.as_secs_f64().max(1e-9)
     }
 
     pub fn requests(&self) -> usize {
