@@ -49,7 +49,7 @@ pub mod workload;
 
 /// Parts of pages with plots, for reports of other measurements.
 pub mod page {
-    pub use crate::report::{Axis, Plot, PlotLine, PlotMark, Style, document, escape, legend};
+    pub use crate::report::{Axis, Plot, PlotLine, PlotMark, Style, document, escape, legend, verdict};
     pub use crate::units::{digits, grouped};
 }
 

@@ -12,6 +12,7 @@ mod timeline;
 pub use axis::Axis;
 pub use document::document;
 pub(crate) use file::{RunFile, ServerCard};
+pub use page::verdict;
 pub use plot::{Plot, PlotLine, PlotMark, Style, escape, legend};
 
 use std::path::PathBuf;

@@ -157,4 +157,19 @@ mod tests {
             assert_eq!(meets(&record, slo), good, "{first} {last} {output_tokens}");
         }
     }
+
+    #[test]
+    fn figures_of_seeds_are_averaged_and_counts_added() {
+        let ms = Duration::from_millis;
+        let of = |ttft: u64, predicted: Option<u64>| {
+            let (first_token, predicted_first_token) = (Some(ms(ttft)), predicted.map(ms));
+            let record = Record { first_token, predicted_first_token, end: ms(ttft), ..Record::default() };
+            let records = Records { requests: vec![record], gaps: Vec::new() };
+            Summary::of(&records, Slo { ttft_ms: 100.0, tpot_ms: 10.0 }, 1)
+        };
+        let both = Summary::mean_of(&[of(100, Some(150)), of(300, Some(300))]);
+        assert_eq!((both.requests, both.preemptions, both.ttft_ms.mean, both.slo_share), (2, 2, 200.0, 0.5));
+        assert_eq!(both.ttft_error, Some(0.25), "half of the real time, and nothing");
+        assert_eq!(Summary::mean_of(&[of(100, None), of(300, None)]).ttft_error, None);
+    }
 }

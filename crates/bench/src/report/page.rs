@@ -138,7 +138,7 @@ fn comparison_table(runs: &[RunFile]) -> String {
 }
 
 /// Within a few percent nothing was seen.
-pub(crate) fn verdict(ratio: f64, lower_is_better: bool) -> &'static str {
+pub fn verdict(ratio: f64, lower_is_better: bool) -> &'static str {
     match ratio {
         0.97..=1.03 => "",
         _ if (ratio < 1.0) == lower_is_better => "better",

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use baton_bench::page::{digits, escape};
 
+use super::colour::colour;
 use super::measure::{Column, Measure};
-use super::page::colour;
 use crate::scenario::StrategyResult;
 
 /// Bars of strategies that are overloaded end here, in medians of the column, so that the others are more than dots.

@@ -75,3 +75,20 @@ impl Measure {
 pub(crate) fn prediction(summary: &Summary) -> String {
     summary.ttft_error.map_or_else(String::new, |error| format!("{:.0} %", error * 100.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reads_the_same_is_as_good() {
+        for (values, shorter_is_better, expected) in [
+            ([3.0, 1.0, 2.0], true, [false, true, false]),
+            ([3.0, 1.0, 2.0], false, [true, false, false]),
+            ([1234.4, 1234.1, 1235.0], true, [true, true, false]),
+        ] {
+            let column = Column::new("", values.to_vec(), shorter_is_better);
+            assert_eq!([0, 1, 2].map(|at| column.is_best(at)), expected, "{values:?}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! A comparison of strategies: as a table, as a file, as a page.
 
 mod bars;
+mod colour;
 pub(crate) mod file;
 mod measure;
 pub(crate) mod page;
@@ -10,6 +11,7 @@ pub(crate) mod table;
 use baton_bench::page::{digits, grouped};
 
 use crate::preset::{Preset, Slo};
+use crate::run::Run;
 use crate::scenario::{Compared, StrategyResult};
 use crate::summary::Summary;
 
@@ -22,11 +24,16 @@ pub(crate) struct Comparison {
 
 /// A strategy that adapts, beside the best of those that do not.
 struct Against<'a> {
-    adapting: &'a StrategyResult,
-    best_fixed: &'a StrategyResult,
-    what: &'static str,
+    adapting: &'a Run,
+    jct: [Ratio<'a>; 2],
+}
+
+struct Ratio<'a> {
+    statistic: &'static str,
     /// Below 1: the one that adapts is better.
     ratio: f64,
+    /// The best of those that do not adapt.
+    to: &'a Run,
 }
 
 impl Comparison {
@@ -57,18 +64,18 @@ impl Compared {
     }
 
     fn against_best_fixed(&self) -> Vec<Against<'_>> {
-        let measures: [(&str, fn(&Summary) -> f64); 2] =
-            [("mean JCT", |summary| summary.jct_ms.mean), ("P99 JCT", |summary| summary.jct_ms.p99)];
-        let mut found = Vec::new();
-        for adapting in self.results.iter().filter(|result| result.run.adapts()) {
-            for (what, of) in measures {
-                let fixed = self.results.iter().filter(|result| !result.run.adapts());
-                let best = fixed.min_by(|a, b| of(&a.summary).total_cmp(&of(&b.summary)));
-                let Some(best_fixed) = best else { continue };
-                let ratio = of(&adapting.summary) / of(&best_fixed.summary);
-                found.push(Against { adapting, best_fixed, what, ratio });
-            }
-        }
-        found
+        let adapting = self.results.iter().filter(|result| result.run.adapts());
+        let against = adapting.filter_map(|result| {
+            let mean = self.ratio(result, "mean", |summary| summary.jct_ms.mean)?;
+            let p99 = self.ratio(result, "P99", |summary| summary.jct_ms.p99)?;
+            Some(Against { adapting: &result.run, jct: [mean, p99] })
+        });
+        against.collect()
+    }
+
+    fn ratio(&self, adapting: &StrategyResult, statistic: &'static str, of: fn(&Summary) -> f64) -> Option<Ratio<'_>> {
+        let fixed = self.results.iter().filter(|result| !result.run.adapts());
+        let best = fixed.min_by(|a, b| of(&a.summary).total_cmp(&of(&b.summary)))?;
+        Some(Ratio { statistic, ratio: of(&adapting.summary) / of(&best.summary), to: &best.run })
     }
 }

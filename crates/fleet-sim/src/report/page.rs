@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use baton_bench::page::{digits, document, escape, legend};
+use baton_bench::page::{digits, document, escape, legend, verdict};
 use baton_router::STRATEGIES;
 
-use super::Comparison;
 use super::bars;
+use super::colour::colour;
 use super::measure::{MEASURES, prediction};
 use super::rates;
+use super::{Against, Comparison, Ratio};
 use crate::error::SimulateError;
 use crate::scenario::Compared;
 
@@ -40,25 +41,15 @@ fn html(comparison: &Comparison) -> String {
     document("Strategies, simulated", STYLE, &(body + "</main>\n"))
 }
 
-/// Of the page: each strategy of the registry has one.
-pub(super) fn colour(strategy: &str) -> usize {
-    STRATEGIES.iter().position(|kind| kind.name == strategy).unwrap_or_default()
-}
-
 fn verdicts(compared: &Compared) -> String {
     let mut html = String::from("<ul>");
-    for against in compared.against_best_fixed() {
-        let (adapting, best) = (&against.adapting.run, &against.best_fixed.run);
-        let class = if against.ratio <= 1.1 { "better" } else { "worse" };
-        let _ = write!(
-            html,
-            "<li>{} on {}: {} <b class=\"ratio {class}\">{:.2}×</b> that of {}</li>",
-            escape(&adapting.strategy),
-            escape(&adapting.layout.to_string()),
-            against.what,
-            against.ratio,
-            escape(&best.to_string())
-        );
+    for Against { adapting, jct } in compared.against_best_fixed() {
+        let ratios = jct.map(|Ratio { statistic, ratio, to }| {
+            let class = verdict(ratio, true);
+            format!("{statistic} JCT <b class=\"ratio {class}\">{ratio:.2}×</b> that of {}", escape(&to.to_string()))
+        });
+        let (strategy, layout) = (escape(&adapting.strategy), escape(&adapting.layout.to_string()));
+        let _ = write!(html, "<li>{strategy} on {layout}: {}</li>", ratios.join(", "));
     }
     html + "</ul>\n"
 }

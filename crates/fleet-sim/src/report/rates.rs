@@ -3,14 +3,14 @@
 use baton_bench::page::{Axis, Plot, PlotLine, Style, escape};
 use baton_router::STRATEGIES;
 
+use super::colour::colour;
 use super::measure::{MEASURES, Measure, Value};
-use super::page::colour;
 use crate::run::Run;
 use crate::scenario::{Compared, StrategyResult};
 use crate::summary::Summary;
 
-/// Lines leave the plot above this many times the best strategy's longest, or nothing would be seen of that one.
-const HIGHEST: f64 = 5.0;
+/// Lines run along the upper edge above this many times the best strategy's longest, or nothing would be seen of that one.
+const HIGHEST: f64 = 15.0;
 
 pub(super) fn html(scenarios: &[Compared]) -> String {
     let mut html = String::new();
@@ -20,7 +20,7 @@ pub(super) fn html(scenarios: &[Compared]) -> String {
         }
         let best: Vec<_> = STRATEGIES.iter().filter_map(|kind| best_run(of_workload, kind.name)).collect();
         html += &format!("<h2 class=\"scenario\">{} by rate</h2>\n", escape(&of_workload[0].scenario.name));
-        html += "<p>Each strategy with the parameters and layout that have the least mean JCT over all rates.</p>\n";
+        html += "<p>Each strategy with the parameters and layout that have the least mean JCT over all rates. Lines along the upper edge are above it.</p>\n";
         html += "<section class=\"plots\">\n";
         for measure in &MEASURES {
             let plots: Vec<_> = match measure.value {

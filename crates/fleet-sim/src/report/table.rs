@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use baton_bench::page::digits;
 
-use super::Comparison;
 use super::measure::{MEASURES, prediction};
+use super::{Against, Comparison, Ratio};
 use crate::scenario::Compared;
 
 const WIDTH: usize = 10;
@@ -58,11 +58,10 @@ fn scenario(compared: &Compared) -> String {
         }
     }
     out.push('\n');
-    for against in compared.against_best_fixed() {
-        let (adapting, best) = (&against.adapting.run, &against.best_fixed.run);
-        let layout = adapting.layout;
-        let _ =
-            writeln!(out, "{} ({layout}): {:8} {:.2} × that of {best}", adapting.strategy, against.what, against.ratio);
+    for Against { adapting, jct } in compared.against_best_fixed() {
+        let name = format!("{} on {}", adapting.strategy, adapting.layout);
+        let ratios = jct.map(|Ratio { statistic, ratio, to }| format!("{statistic} JCT {ratio:.2} × that of {to}"));
+        let _ = writeln!(out, "{name:widest$}  {}", ratios.join(", "));
     }
     out
 }
