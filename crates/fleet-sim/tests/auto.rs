@@ -1,4 +1,5 @@
 //! `auto` beside the best of the strategies that a user could have chosen, each in its usual layouts.
+#![allow(clippy::unwrap_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 
 use baton_fleet_sim::{Layout, Run, Summary, Workload, WorkloadKind, preset};
 

@@ -1,4 +1,5 @@
 //! The table that MLC published for its microserving, with the strategies of its columns: 3000 tokens in, 100 out.
+#![allow(clippy::unwrap_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 
 use baton_fleet_sim::{Layout, Run, Summary, Workload, WorkloadKind, preset};
 

@@ -1,4 +1,5 @@
 //! What `baton simulate` leaves: a file that can be read again, and a page that needs nothing else.
+#![allow(clippy::unwrap_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 
 use baton_fleet_sim::{SimulateOptions, simulate};
 use clap::Parser;

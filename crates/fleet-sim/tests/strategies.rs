@@ -1,4 +1,5 @@
 //! Every strategy serves every workload, and a seed decides all of it.
+#![allow(clippy::unwrap_used, reason = "tests: allow-unwrap-in-tests covers test functions only")]
 
 use baton_fleet_sim::{Layout, Run, Workload, WorkloadKind, preset};
 

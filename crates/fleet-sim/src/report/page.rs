@@ -26,7 +26,7 @@ fn html(comparison: &Comparison) -> String {
         format!("<header><h1>Strategies, simulated</h1><p>{}</p></header>\n<main>\n", escape(&comparison.heading()));
     body += &rates::html(&comparison.scenarios);
     for compared in &comparison.scenarios {
-        let _ = write!(body, "<h2 class=\"scenario\">{}</h2>\n", escape(&compared.heading()));
+        let _ = writeln!(body, "<h2 class=\"scenario\">{}</h2>", escape(&compared.heading()));
         body += &verdicts(compared);
         let kinds =
             STRATEGIES.iter().filter(|kind| compared.results.iter().any(|result| result.run.strategy == kind.name));
