@@ -1,6 +1,7 @@
 //! The command line.
 
 use baton_bench::{BenchCommand, ChatOptions};
+use baton_fleet_sim::SimulateOptions;
 use clap::{Parser, Subcommand};
 
 use crate::options::{EngineArgs, ServeOptions};
@@ -16,6 +17,7 @@ use crate::router_options::RouterCommand;
   baton pull smollm2-135m                fetch a model that chats; then baton serve smollm2-135m
   baton chat                             talk to it
   baton bench serve --users 8            measure it
+  baton simulate                         compare strategies without the hardware
   baton doctor                           what this machine can do
 
 BATON_LOG=debug makes any command say more.")]
@@ -77,6 +79,17 @@ HF_ENDPOINT names another server. Interrupted, it goes on where it stopped.")]
     /// Measure servers, ours or any other that speaks OpenAI's API
     #[command(subcommand)]
     Bench(BenchCommand),
+
+    /// Compare routing strategies on simulated engines: the real router and engine core, costs of steps in place of kernels
+    #[command(after_help = "Examples:
+  baton simulate                                                  all strategies, four engines, three workloads
+  baton simulate --workload mixed --rate 10,15,20 --html simulation.html
+  baton simulate --trace conversation.jsonl --speed 0.5 --strategy auto,least-loaded,disagg
+  baton simulate --layout 1P+3D --strategy disagg:pd_balance_factor=0.2,auto:move_roles=0
+  baton simulate --preset mlc-70b-tp4 --engines 2 --workload table --rate 4.5,5.6,6.5
+
+TTFT is the time to the first token, ITL the time between tokens, JCT that to the last token; docs/simulate.md tells more.")]
+    Simulate(Box<SimulateOptions>),
 
     /// Say what this machine can do
     Doctor,

@@ -36,6 +36,7 @@ mod router;
 mod router_options;
 mod secret;
 mod serve;
+mod simulate;
 mod sizing;
 mod strategy;
 mod topology;
@@ -90,6 +91,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Chat(options) => bench::chat(&options),
         Command::Bench(command) => bench::bench(&command),
         Command::Pull(args) => pull::run(&args, &screen),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Doctor => doctor::run(),
     }
 }

@@ -47,6 +47,13 @@ fn bad_values_are_one_message_and_exit_code_2() {
             &["serve", "--endpoint-num-gpus", "1,4"],
             "error: tensor parallelism 4 does not fit this model: 6 query heads cannot be dealt out evenly to 4 shards",
         ),
+        (
+            &["simulate", "--strategy", "autos"],
+            "error: invalid value 'autos' for '--strategy <NAME>': unknown strategy \"autos\"",
+        ),
+        (&["simulate", "--layout", "1P+1D,4"], "error: layouts must have the same number of engines"),
+        (&["simulate", "--engines", "1", "--strategy", "disagg"], "error: these strategies need at least two engines"),
+        (&["simulate", "--trace", "no/such/file"], "error: no/such/file: No such file"),
         (&["serve", "--tp", "0"], "error: --tp must be between 1 and 1024"),
         (&["serve", "--max-slots", "99999999999"], "error: --max-slots must be between 1 and 65536"),
         (&["serve", "--kv-pages", "576460752303423488"], "error: --kv-pages must be between 1 and 4294967295"),
@@ -189,6 +196,11 @@ fn help_version_and_doctor_succeed() {
         (&["--version"] as &[_], &["baton 0."] as &[_]),
         (&["--help"], &["serve", "engine", "doctor", "Examples:"]),
         (&["serve", "--help"], &["--router-port", "[alias: --port]", "--kv-memory", "baton.toml", "Examples:"]),
+        (&["simulate", "--help"], &["--workload", "short-chat", "h100-8b", "Examples:"]),
+        (
+            &["simulate", "--requests", "20", "--workload", "table", "--engines", "1"],
+            &["round-robin", "TTFT", "goodput"],
+        ),
         (&["doctor"], &["CPU", "kernels", "memory", "GFLOP/s", "storyteller-11m"]),
     ] {
         let output = run(arguments);
