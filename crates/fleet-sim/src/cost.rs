@@ -89,10 +89,12 @@ mod tests {
         decode_context_ns: 20.0,
     };
 
+    /// Each as (first position, tokens).
+    type Segments = &'static [(u64, u64)];
+
     #[test]
     fn costs_by_table() {
-        // What segments of (first position, tokens) cost together, in microseconds.
-        let cases: [(&str, &[(u64, u64)], u64); 6] = [
+        let cases: [(&str, Segments, u64); 6] = [
             ("nothing but the step itself", &[], 1000),
             ("a token that is decoded", &[(999, 1)], 1000 + 50 + 20),
             ("two of them", &[(999, 1), (499, 1)], 1000 + 2 * 50 + 30),

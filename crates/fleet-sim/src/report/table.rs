@@ -33,7 +33,7 @@ fn scenario(compared: &Compared) -> String {
         };
     }
     let predicts = results.iter().any(|result| result.summary.ttft_error.is_some());
-    let _ = writeln!(out, "{}", if predicts { "  predicted" } else { "" });
+    let _ = writeln!(out, "{}", if predicts { "   predicted" } else { "" });
     let _ = write!(out, "{:widest$}", "");
     for (measure, columns) in &columns {
         for column in columns {
@@ -52,7 +52,11 @@ fn scenario(compared: &Compared) -> String {
             }
             out.push(' ');
         }
-        let _ = writeln!(out, "{:>WIDTH$}", prediction(&result.summary));
+        if predicts {
+            let _ = write!(out, "  {:>WIDTH$}", prediction(&result.summary));
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
         if result.summary.failed > 0 {
             let _ = writeln!(out, "{:widest$}  {} requests failed", "", result.summary.failed);
         }
