@@ -27,6 +27,12 @@ fn short_chats() {
     is_within_ten_percent_of_the_best(WorkloadKind::ShortChat, &[Layout::mixed(4), Layout::split(2, 2)]);
 }
 
+/// On mixed engines alone it is not.
+#[test]
+fn long_prompts_with_prefill_engines() {
+    is_within_ten_percent_of_the_best(WorkloadKind::LongPrompts, &[Layout::split(3, 1)]);
+}
+
 #[test]
 fn both_kinds_of_requests() {
     is_within_ten_percent_of_the_best(WorkloadKind::Mixed, &[Layout::mixed(4), Layout::split(2, 2)]);

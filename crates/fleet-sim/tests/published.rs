@@ -7,8 +7,12 @@ use baton_fleet_sim::{Layout, Run, Summary, Workload, WorkloadKind, preset};
 fn columns(rate: f64) -> [Summary; 4] {
     let disagg = |balance| Run::new("disagg", &[("pd_balance_factor", balance)], Layout::split(1, 1));
     let runs = [Run::new("round-robin", &[], Layout::mixed(2)), disagg(0.0), disagg(0.1), disagg(0.3)];
+    runs.map(|run| simulate(&run, rate))
+}
+
+fn simulate(run: &Run, rate: f64) -> Summary {
     let workload = Workload::made_up(WorkloadKind::Table, rate, 500, 1);
-    runs.map(|run| run.simulate(preset("mlc-70b-tp4").unwrap(), &workload).unwrap().summary)
+    run.simulate(preset("mlc-70b-tp4").unwrap(), &workload).unwrap().summary
 }
 
 #[test]
@@ -38,4 +42,15 @@ fn what_wins_at_other_rates() {
     let [parallel, apart, _, more_balanced] = columns(6.5);
     assert!(parallel.jct_ms.mean < apart.jct_ms.mean && parallel.jct_ms.p99 < apart.jct_ms.p99);
     assert!(more_balanced.jct_ms.mean < parallel.jct_ms.mean && more_balanced.jct_ms.p99 < parallel.jct_ms.p99);
+}
+
+/// At 4.5 requests/s it and balance 0.1 are alike.
+#[test]
+fn auto_beats_the_tail_of_every_column() {
+    for rate in [5.6, 6.5] {
+        let auto = simulate(&Run::new("auto", &[], Layout::split(1, 1)), rate).jct_ms.p99;
+        let [parallel, apart, balanced, _] = columns(rate).map(|column| column.jct_ms.p99);
+        let best = parallel.min(apart).min(balanced);
+        assert!(auto < best, "{rate} requests/s: P99 JCT is {auto} ms, the best column's {best}");
+    }
 }
