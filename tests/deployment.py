@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 BINARY = Path(os.environ.get("BATON_BIN", Path(__file__).parent.parent / "target/release/baton"))
 PATIENCE_S = 60
 # Every prompt is handed over, however short, and whatever engines have to do.
-APART = ["--router-mode", "disagg"]
+DISAGG = ["--router-mode", "disagg"]
 # Engines give up by themselves what was not taken for 30 s: a test of giving back at once waits less.
 AT_ONCE_S = 25
 TRY_FOR_S = 180

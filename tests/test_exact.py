@@ -4,7 +4,7 @@ from itertools import combinations, product
 import pytest
 
 import workload
-from deployment import APART, serve
+from deployment import DISAGG, serve
 
 # Any two values of any two columns stand together in some row: a test below checks that.
 # tp: shards. chunk: tokens per step. tight: the longest request needs 49 of 52 pages, so that sequences are preempted.
@@ -64,7 +64,7 @@ def whole_flags(engines, cache, tp, pool, chunk, threads) -> list[str]:
 def apart_flags(engines, balance, cache, tp, fabric, pool, chunk) -> list[str]:
     number = {"1p1d": 1, "2p2d": 2}[engines]
     shards = [degree for degree in tp.split("→") for _ in range(number)]
-    flags = [*APART, "--prefill", str(number), "--decode", str(number), "--pd-balance-factor", balance]
+    flags = [*DISAGG, "--prefill", str(number), "--decode", str(number), "--pd-balance-factor", balance]
     return flags + ["--fabric", {"shm": "auto", "tcp": "tcp"}[fabric]] + engine_flags(shards, cache, pool, chunk)
 
 

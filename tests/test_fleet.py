@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import workload
-from deployment import APART, engine, eventually, free_port, refused, router, serve
+from deployment import DISAGG, engine, eventually, free_port, refused, router, serve
 
 # So that every prompt has to be handed over.
 NO_CACHE = "--enable-prefix-cache=false"
@@ -75,7 +75,7 @@ def test_two_routers_share_engines_and_neither_is_disturbed(tmp_path, story):
     requests, expected = story
     with ExitStack() as stack:
         prefill, *decode = [stack.enter_context(engine(tmp_path, NO_CACHE)) for _ in range(3)]
-        flags = [*APART, "--engine", f"http://{prefill.address}=prefill"]
+        flags = [*DISAGG, "--engine", f"http://{prefill.address}=prefill"]
         for one in decode:
             flags += ["--engine", f"{one.address}=decode"]
         routers = [stack.enter_context(router(tmp_path, *flags)) for _ in range(2)]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import APART, AT_ONCE_S, eventually, serve, tries, when_busy
+from deployment import AT_ONCE_S, DISAGG, eventually, serve, tries, when_busy
 
 PREFILL_TOKENS, PAGES = "baton_prefill_tokens_total", "baton_kv_pages_received_total"
 # Engines that are stopped here are to go on: test_hang.py has those that are given up.
@@ -39,7 +39,7 @@ def long_prompt(single):
 @pytest.mark.parametrize("flags", [[], ["--fabric", "tcp"]], ids=["plain", "tcp"])
 def test_the_decode_engine_computes_only_the_last_prompt_token(tmp_path, single, long_prompt, flags):
     expected = completion(single, prompt=long_prompt)["choices"]
-    with serve(tmp_path, *APART, *flags) as pair:
+    with serve(tmp_path, *DISAGG, *flags) as pair:
         status, chat = pair.call("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
         assert status == 200 and chat["choices"][0]["message"]["content"], chat
         before, pages = (engine_metric(pair, name, "decode-0") for name in (PREFILL_TOKENS, PAGES))
@@ -65,7 +65,7 @@ def shard_metric(baton, name: str, engine: str) -> list[float]:
 @pytest.mark.parametrize("fabric", ["auto", "tcp"])
 def test_engines_of_unequal_tensor_parallelism_hand_over(tmp_path, single, long_prompt, prefill, decode, fabric):
     expected = completion(single, prompt=long_prompt)["choices"]
-    with serve(tmp_path, *APART, "--endpoint-num-gpus", f"{prefill},{decode}", "--fabric", fabric) as pair:
+    with serve(tmp_path, *DISAGG, "--endpoint-num-gpus", f"{prefill},{decode}", "--fabric", fabric) as pair:
         before = engine_metric(pair, PREFILL_TOKENS, "decode-0")
         assert completion(pair, prompt=long_prompt)["choices"] == expected
         assert engine_metric(pair, PREFILL_TOKENS, "decode-0") == before + 1
@@ -89,7 +89,7 @@ def test_killing_an_engine_in_mid_stream_changes_nothing(tmp_path, single, victi
     requests = workload.bodies(prompts)[6:16]
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
     for _ in tries():
-        with serve(tmp_path, *APART) as pair:
+        with serve(tmp_path, *DISAGG) as pair:
             (pid,) = [p for p in pair.engine_pids() if victim in pair.engine_name(p)]
             killer = when_busy(pair, sign, pid, signal.SIGKILL)
             answers = workload.run(pair.url, requests, concurrent=True)
@@ -108,7 +108,7 @@ def test_a_prefill_engine_that_stops_and_comes_back_changes_nothing(tmp_path, si
     expected = [answer["choices"] for answer in workload.run(single.url, requests, concurrent=False)]
     # In small steps, so that the stop comes before all is sent.
     flags = ["--kv-pages", "120", "--enable-prefix-cache=false", "--step-tokens", "32", *NOT_HUNG]
-    with serve(tmp_path, *APART, *flags) as pair:
+    with serve(tmp_path, *DISAGG, *flags) as pair:
         (pid,) = [p for p in pair.engine_pids() if "prefill-0" in pair.engine_name(p)]
         for _ in tries():
             stop = when_busy(pair, "baton_handoffs_total", pid, signal.SIGSTOP)
@@ -169,7 +169,7 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
     expected = completion(single, prompt=long_prompt)["choices"]
     pages, layers, last_page = 128, 6, (len(long_prompt) - 2) // 32
     for _ in tries():
-        with serve(tmp_path, *APART, "--kv-pages", str(pages), "--step-tokens", "32", *NOT_HUNG) as pair:
+        with serve(tmp_path, *DISAGG, "--kv-pages", str(pages), "--step-tokens", "32", *NOT_HUNG) as pair:
             pids = {name: p for p in pair.engine_pids() for name in ("prefill-0", "decode-0") if name in pair.engine_name(p)}
             kv = SharedKv(pids["prefill-0"], pages, layers)
             answers = []
@@ -200,7 +200,7 @@ def test_a_byte_flipped_in_shared_memory_is_found_and_computed_again(tmp_path, s
 
 
 def test_clients_that_hang_up_leave_nothing_behind(tmp_path, long_prompt):
-    with serve(tmp_path, *APART, "--enable-prefix-cache=false") as pair:
+    with serve(tmp_path, *DISAGG, "--enable-prefix-cache=false") as pair:
 
         async def hang_up(delay: float):
             async with httpx.AsyncClient() as client:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from deployment import APART, engine, eventually, router, serve
+from deployment import DISAGG, engine, eventually, router, serve
 
 USERS = 24
 LIMIT_S = 3
@@ -89,7 +89,7 @@ def metric(baton, name: str, engine: str) -> float:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory, request):
-    flags = [*APART, "--prefill", "2", "--decode", "2", "--threads", "1", "--fabric", request.param, NO_CACHE]
+    flags = [*DISAGG, "--prefill", "2", "--decode", "2", "--threads", "1", "--fabric", request.param, NO_CACHE]
     with serve(tmp_path_factory.mktemp("fleet"), *flags) as deployment:
         requests = [body(user, tokens=100) for user in range(USERS)]
         yield deployment, requests, quiet_run(deployment.address, requests)
@@ -163,7 +163,7 @@ def test_a_slow_engine_is_not_given_up(tmp_path):
 
 
 def test_a_router_that_is_suspended_gives_no_engine_up(tmp_path):
-    mocks = [*APART, "--mock", "decode-ms=20", "--prefill", "1", "--decode", "2", NO_CACHE]
+    mocks = [*DISAGG, "--mock", "decode-ms=20", "--prefill", "1", "--decode", "2", NO_CACHE]
     with serve(tmp_path, *mocks) as baton:
         requests = [body(user, tokens=100) for user in range(8)]
         expected = quiet_run(baton.address, requests)

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import pytest
 
 import workload
-from deployment import APART, engine, refused, serve
+from deployment import DISAGG, engine, refused, serve
 
 INT8 = ("--kv-dtype", "int8")
 # Layers, KV heads and dimensions of the bundled model: 32 tokens of K and of V, with a scale of 4 bytes in int8.
@@ -20,9 +20,9 @@ def reference(tmp_path_factory):
 @pytest.mark.parametrize(
     "flags",
     [
-        (*APART, "--prefill", "1", "--decode", "1"),
-        (*APART, "--prefill", "1", "--decode", "1", "--endpoint-num-gpus", "2,1", "--fabric", "tcp", "--step-tokens", "100"),
-        (*APART, "--prefill", "2", "--decode", "1", "--endpoint-num-gpus", "1,1,6", "--pd-balance-factor", "0.5"),
+        (*DISAGG, "--prefill", "1", "--decode", "1"),
+        (*DISAGG, "--prefill", "1", "--decode", "1", "--endpoint-num-gpus", "2,1", "--fabric", "tcp", "--step-tokens", "100"),
+        (*DISAGG, "--prefill", "2", "--decode", "1", "--endpoint-num-gpus", "1,1,6", "--pd-balance-factor", "0.5"),
         ("--prefill", "0", "--decode", "1", "--tp", "2", "--kv-pages", "52", "--step-tokens", "32"),
     ],
     ids=["1p1d", "tp-2to1-tcp", "2p1d-tp-1to6", "single-tight"],

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import workload
-from deployment import APART, AT_ONCE_S, PATIENCE_S, engine, eventually, router
+from deployment import AT_ONCE_S, DISAGG, PATIENCE_S, engine, eventually, router
 
 SCRIPT = Path(__file__).parent.parent / "examples/three_calls.py"
 STORY = " ".join(workload.SENTENCES)
@@ -217,7 +217,7 @@ time.sleep(60)
 def test_a_router_that_is_killed_during_a_hand_off_gives_the_pages_back(tmp_path):
     """The engine sees the end of the session: no lease has to run out."""
     with engine(tmp_path, "--threads", "1") as prefill, engine(tmp_path, "--threads", "1") as decode:
-        engines = [*APART, "--engine", f"{prefill.url}=prefill", "--engine", f"{decode.url}=decode"]
+        engines = [*DISAGG, "--engine", f"{prefill.url}=prefill", "--engine", f"{decode.url}=decode"]
         # P is not given up while it is stopped.
         with router(tmp_path, *engines, "--hang-timeout", "600") as front, ThreadPoolExecutor(2) as pool:
             # P cannot answer remote_send: D has room reserved, and nothing arrives.

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deployment import APART, BINARY, PATIENCE_S, eventually, free_port, serve, tries
+from deployment import BINARY, DISAGG, PATIENCE_S, eventually, free_port, serve, tries
 
 REMOTE_DECODE = {
     "do_remote_decode": True,
@@ -129,7 +129,7 @@ def native(tmp_path, monkeypatch):
             return started.enter_context(engine(tmp_path, f"--mock={options}", *flags))
 
         def over(*engines: tuple[Engine, str]) -> httpx.Client:
-            flags = APART if any(role == "prefill" for _, role in engines) else []
+            flags = DISAGG if any(role == "prefill" for _, role in engines) else []
             flags = flags + [f"--engine={mock.url}={role}" for mock, role in engines]
             return started.enter_context(router(tmp_path, *flags))
 
@@ -222,7 +222,7 @@ def test_streams_outlive_failing_engines(native):
 
 def test_serve_runs_fleets_of_mocks(tmp_path):
     mocks = ["--model-lib", "mock", "--mock", "prefill-ms=100,decode-ms=10"]
-    with serve(tmp_path, *APART, *mocks, "--prefill", "2", "--decode", "2") as fleet:
+    with serve(tmp_path, *DISAGG, *mocks, "--prefill", "2", "--decode", "2") as fleet:
 
         def answer(index: int) -> list[float]:
             body = {"prompt": ids(60 + index, 5000), "max_tokens": 11, "model": "storyteller-11m"}

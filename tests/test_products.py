@@ -6,7 +6,7 @@ import pytest
 
 import storyteller_gguf
 import workload
-from deployment import APART, engine, eventually, refused, serve, tries, when_busy
+from deployment import DISAGG, engine, eventually, refused, serve, tries, when_busy
 
 FLOAT, INTEGER, BOTH = (("--products", kind) for kind in ("float", "integer", "both"))
 SINGLE = ("--prefill", "0", "--decode", "1")
@@ -28,8 +28,8 @@ def reference(request, file, tmp_path_factory):
 @pytest.mark.parametrize(
     "flags",
     [
-        (*APART, "--prefill", "1", "--decode", "1"),
-        (*APART, "--prefill", "1", "--decode", "1", "--endpoint-num-gpus", "2,1", "--step-tokens", "100", "--pd-balance-factor", "0.5"),
+        (*DISAGG, "--prefill", "1", "--decode", "1"),
+        (*DISAGG, "--prefill", "1", "--decode", "1", "--endpoint-num-gpus", "2,1", "--step-tokens", "100", "--pd-balance-factor", "0.5"),
         ("--prefill", "0", "--decode", "1", "--tp", "2", "--kv-pages", "52", "--step-tokens", "32"),
     ],
     ids=["1p1d", "tp-2to1", "single-tight"],
@@ -49,7 +49,7 @@ def test_same_bytes_when_the_decode_engine_dies(tmp_path, file, reference):
     products, requests, alone = reference
     requests, alone = requests[6:16], alone[6:16]
     for _ in tries():
-        with serve(tmp_path, file, *APART, *products) as pair:
+        with serve(tmp_path, file, *DISAGG, *products) as pair:
             (pid,) = [p for p in pair.engine_pids() if "decode-0" in pair.engine_name(p)]
             killer = when_busy(pair, "baton_generated_tokens_total", pid, signal.SIGKILL)
             answers = workload.run(pair.url, requests, concurrent=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deployment import APART, engine, eventually, serve, tries
+from deployment import DISAGG, engine, eventually, serve, tries
 
 MIB = 1 << 20
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
@@ -218,7 +218,7 @@ def until_closed(client: socket.socket, seconds: float) -> tuple[float, bytes]:
 
 
 def test_strangers_at_the_kv_port_are_turned_away_and_hand_offs_go_on(tmp_path):
-    flags = [*APART, "--prefill", "1", "--decode", "1", "--model-lib", "mock", "--enable-prefix-cache=false"]
+    flags = [*DISAGG, "--prefill", "1", "--decode", "1", "--model-lib", "mock", "--enable-prefix-cache=false"]
     with serve(tmp_path, *flags) as pair, ExitStack() as stack:
         (pid,) = [pid for pid in pair.engine_pids() if "decode-0" in pair.engine_name(pid)]
         listening = kv_ports(pid)

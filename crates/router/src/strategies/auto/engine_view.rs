@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_core::{PAGE_TOKENS, StepCosts, StepWork};
 
-use super::learned::Learned;
+use super::learned::{Learned, Reported};
 use crate::engine::{EngineId, Role};
 use crate::pick::Pick;
 use crate::roster::Roster;
@@ -50,6 +50,8 @@ pub(super) struct EngineNow {
     pub(super) prefill_wait: f64,
     /// Share of the last seconds that prompts took.
     pub(super) prefill_share: f64,
+    /// The most KV that was needed in the last minute.
+    pub(super) peak_kv_tokens: u64,
     /// Of this request's prompt.
     pub(super) cached_tokens: u64,
     /// KV that fits without anybody losing theirs.
@@ -68,8 +70,11 @@ impl EngineView {
         for (pick, report) in engines.iter().zip(&reports) {
             let load = report.load;
             let costs = known_or(&report.costs, &typical);
-            let lane = learned.lane(pick.id(), report.counters.prefill_us, report_age(&costs), roster.now());
-            let held = load.pages_total.saturating_sub(load.pages_free + load.pages_cached + load.reserved_pages);
+            let in_use = load.pages_total.saturating_sub(load.pages_free + load.pages_cached);
+            let held = in_use.saturating_sub(load.reserved_pages);
+            let kv_tokens = u64::from(in_use) * PAGE_TOKENS as u64;
+            let reported = Reported { prefill_us: report.counters.prefill_us, kv_tokens };
+            let lane = learned.lane(pick.id(), &reported, report_age(&costs), roster.now());
             let in_all = u64::from(pick.sequences());
             let sequences = in_all.min(u64::from(load.running) + lane.recent_sequences);
             let mut state = EngineNow {
@@ -82,6 +87,7 @@ impl EngineView {
                 context_tokens: u64::from(held) * PAGE_TOKENS as u64,
                 prefill_wait: 0.0,
                 prefill_share: 0.0,
+                peak_kv_tokens: lane.peak_kv_tokens,
                 cached_tokens: pick.cached_tokens().into(),
                 free_tokens: u64::from(load.pages_free + load.pages_cached) * PAGE_TOKENS as u64,
             };

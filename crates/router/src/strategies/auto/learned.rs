@@ -13,6 +13,9 @@ use crate::engine::EngineId;
 /// How long an engine's share of prompts is remembered.
 const SHARE_MEMORY: Duration = Duration::from_secs(8);
 
+/// How long the most KV that an engine needed is remembered: roles follow the traffic of minutes.
+const PEAK_MEMORY: Duration = Duration::from_secs(60);
+
 /// Between two looks at an engine's counters.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -51,6 +54,7 @@ struct Lane {
     /// The engine's counter when it was last looked at.
     seen: Option<(Duration, u64)>,
     prefill_share: f64,
+    peak_kv_tokens: f64,
 }
 
 struct Recent {
@@ -64,6 +68,15 @@ pub(super) struct LaneNow {
     pub(super) recent_tokens: u64,
     pub(super) recent_sequences: u64,
     pub(super) prefill_share: f64,
+    pub(super) peak_kv_tokens: u64,
+}
+
+/// What an engine reports.
+pub(super) struct Reported {
+    /// What it has spent on prompts since it started.
+    pub(super) prefill_us: u64,
+    /// Of running sequences, and of those that are on their way to it.
+    pub(super) kv_tokens: u64,
 }
 
 /// Seconds until KV is where it was sent, after it is computed.
@@ -85,17 +98,17 @@ impl Default for Learned {
 }
 
 impl Learned {
-    /// `prefill_us`: what the engine has spent on prompts since it started. Its report counts what was placed there, but what
-    /// was placed less than `report_age` ago.
-    pub(super) fn lane(&self, engine: EngineId, prefill_us: u64, report_age: Duration, now: Duration) -> LaneNow {
+    /// The report counts what was placed there, but what was placed less than `report_age` ago.
+    pub(super) fn lane(&self, engine: EngineId, reported: &Reported, report_age: Duration, now: Duration) -> LaneNow {
         let mut state = self.lock();
         let lane = state.lanes.entry(engine).or_default();
-        lane.look(prefill_us, now);
+        lane.look(reported, now);
         lane.recent.retain(|recent| recent.at + report_age > now);
         LaneNow {
             recent_tokens: lane.recent.iter().map(|recent| recent.prompt_tokens).sum(),
             recent_sequences: lane.recent.iter().map(|recent| recent.sequences).sum(),
             prefill_share: lane.prefill_share,
+            peak_kv_tokens: lane.peak_kv_tokens as u64,
         }
     }
 
@@ -186,7 +199,8 @@ impl Learner for Learned {
 }
 
 impl Lane {
-    fn look(&mut self, prefill_us: u64, now: Duration) {
+    fn look(&mut self, reported: &Reported, now: Duration) {
+        let &Reported { prefill_us, kv_tokens } = reported;
         let Some((then, before)) = self.seen.filter(|(then, before)| *then <= now && *before <= prefill_us) else {
             // The first look, or the engine has started anew.
             self.seen = Some((now, prefill_us));
@@ -198,6 +212,8 @@ impl Lane {
         }
         let share = ((prefill_us - before) as f64 * 1e-6 / elapsed).min(1.0);
         let kept = (-elapsed / SHARE_MEMORY.as_secs_f64()).exp();
+        let peak = self.peak_kv_tokens * (-elapsed / PEAK_MEMORY.as_secs_f64()).exp();
+        self.peak_kv_tokens = peak.max(kv_tokens as f64);
         self.prefill_share = self.prefill_share * kept + share * (1.0 - kept);
         self.seen = Some((now, prefill_us));
     }

@@ -29,6 +29,7 @@ fn idle() -> EngineNow {
         context_tokens: 0,
         prefill_wait: 0.0,
         prefill_share: 0.0,
+        peak_kv_tokens: 0,
         cached_tokens: 0,
         free_tokens: 100_000,
     }

@@ -16,8 +16,10 @@ const SLOWEST_AFTER: f64 = 1.4;
 /// Another decode engine is worth it when it brings their steps below this share of what they take now.
 const WORTH_IT: f64 = 0.93;
 
-/// Room for KV that decode engines need, as a share of what is in use.
-const KV_MARGIN: f64 = 0.3;
+/// Room for KV that decode engines must have, as a multiple of the most that was in use: less needs another, and one is
+/// spared only when the others have much more.
+const ROOM_NEEDED: f64 = 1.3;
+const ROOM_TO_SPARE: f64 = 2.0;
 
 /// The engine to change, by its place, and its new role.
 pub(super) fn change(engines: &[(Role, &EngineNow)]) -> Option<(usize, Role)> {
@@ -30,7 +32,9 @@ pub(super) fn change(engines: &[(Role, &EngineNow)]) -> Option<(usize, Role)> {
         let least = of_role(Role::Decode).min_by_key(|(_, (_, now))| (now.sequences, now.context_tokens));
         return least.map(|(at, _)| (at, Role::Prefill));
     }
-    if prefill > 1 && busy / (prefill - 1) as f64 <= IDLE_ENOUGH && decode.needs_another() {
+    let idle = prefill > 1 && busy / (prefill - 1) as f64 <= IDLE_ENOUGH;
+    // Without room for their KV sequences lose it, and prompts wait: that costs more than computing prompts beside answers.
+    if prefill > 1 && decode.is_short_of_room() || idle && decode.gains_by_another() {
         let least = of_role(Role::Prefill).min_by(|(_, (_, a)), (_, (_, b))| a.prefill_wait.total_cmp(&b.prefill_wait));
         return least.map(|(at, _)| (at, Role::Decode));
     }
@@ -43,6 +47,7 @@ struct Decoding<'a> {
     sequences: u64,
     context_tokens: u64,
     free_tokens: u64,
+    peak_kv_tokens: u64,
     slowest_step: f64,
     one_of_them: &'a EngineNow,
 }
@@ -55,6 +60,7 @@ impl<'a> Decoding<'a> {
             sequences: sum(|engine| engine.sequences),
             context_tokens: sum(|engine| engine.context_tokens),
             free_tokens: sum(|engine| engine.free_tokens),
+            peak_kv_tokens: sum(|engine| engine.peak_kv_tokens),
             slowest_step: engines.clone().map(|engine| engine.step_time(0, 0)).fold(0.0, f64::max),
             one_of_them: engines.clone().next()?,
         })
@@ -66,19 +72,23 @@ impl<'a> Decoding<'a> {
         EngineNow { sequences, context_tokens, ..self.one_of_them.clone() }.step_time(0, 0)
     }
 
-    fn has_room_with(&self, count: u64) -> bool {
+    fn has_room_with(&self, count: u64, needed: f64) -> bool {
         let room = (self.context_tokens + self.free_tokens) as f64 * count as f64 / self.count as f64;
-        room >= self.context_tokens as f64 * (1.0 + KV_MARGIN)
+        room >= self.peak_kv_tokens as f64 * needed
     }
 
     /// The others take over what one does, without becoming much slower.
     fn can_spare_one(&self) -> bool {
         let left = self.count - 1;
-        left > 0 && self.has_room_with(left) && self.step_with(left) <= self.slowest_step * SLOWEST_AFTER
+        left > 0 && self.has_room_with(left, ROOM_TO_SPARE) && self.step_with(left) <= self.slowest_step * SLOWEST_AFTER
     }
 
-    fn needs_another(&self) -> bool {
-        !self.has_room_with(self.count) || self.step_with(self.count + 1) < self.slowest_step * WORTH_IT
+    fn is_short_of_room(&self) -> bool {
+        !self.has_room_with(self.count, ROOM_NEEDED)
+    }
+
+    fn gains_by_another(&self) -> bool {
+        self.step_with(self.count + 1) < self.slowest_step * WORTH_IT
     }
 }
 
@@ -99,6 +109,7 @@ mod tests {
             context_tokens: sequences * 1000,
             prefill_wait: prefill_share,
             prefill_share,
+            peak_kv_tokens: sequences * 1000,
             cached_tokens: 0,
             free_tokens: 100_000,
         }
@@ -109,12 +120,13 @@ mod tests {
     fn roles_follow_the_traffic() {
         use Role::{Decode as D, Mixed as M, Prefill as P};
         type Case<'a> = (&'a str, &'a [(Role, f64, u64)], Option<(usize, Role)>);
-        let cases: [Case; 10] = [
+        let cases: [Case; 11] = [
             ("balanced", &[(P, 0.7, 0), (P, 0.7, 0), (D, 0.0, 9), (D, 0.0, 8)], None),
             ("prompts", &[(P, 0.9, 0), (P, 0.9, 0), (D, 0.1, 9), (D, 0.0, 8)], Some((3, P))),
             ("prompts, but one decode engine", &[(P, 0.9, 0), (P, 0.9, 0), (D, 0.3, 9)], None),
             ("prompts, and decode engines are full", &[(P, 0.9, 0), (D, 0.0, 90), (D, 0.0, 95)], None),
             ("answers", &[(P, 0.2, 0), (P, 0.1, 0), (D, 0.0, 90), (D, 0.0, 80)], Some((1, D))),
+            ("KV has no room", &[(P, 0.9, 0), (P, 0.9, 0), (D, 0.0, 400), (D, 0.0, 400)], Some((0, D))),
             ("nothing to do", &[(P, 0.0, 0), (P, 0.0, 0), (D, 0.0, 1), (D, 0.0, 0)], None),
             ("one prefill engine is idle", &[(P, 0.1, 0), (D, 0.0, 9)], None),
             ("between the bounds", &[(P, 0.3, 0), (P, 0.3, 0), (D, 0.0, 9), (D, 0.0, 9)], None),
