@@ -11,7 +11,7 @@ use crate::units::ms;
 const MOST_DOTS: usize = 2000;
 
 /// As many as can be told apart; then they repeat.
-pub(super) const COLOURS: usize = 6;
+pub(super) const COLOURS: usize = 8;
 
 pub(super) fn plots(runs: &[RunFile]) -> Vec<Plot> {
     let slo = runs.first().and_then(|run| run.summary.goodput).map(|goodput| goodput.slo);

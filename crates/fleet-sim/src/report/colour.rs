@@ -6,4 +6,4 @@ pub(super) fn colour(strategy: &str) -> usize {
 }
 
 /// Of the page.
-const COLOURS: usize = 6;
+const COLOURS: usize = 8;
