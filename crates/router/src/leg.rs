@@ -77,6 +77,11 @@ impl Leg {
         Self { explanation: Some(explanation), ..self }
     }
 
+    /// The prompt's beginning is computed elsewhere: not so where `prep_recv` had no room, or nothing was missing.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.sending.is_some()
+    }
+
     pub(crate) fn take_explanation(&mut self) -> Explanation {
         let engine = || Explanation::of(Placement::Whole { engine: Arc::clone(&self.engine.name) });
         self.explanation.take().unwrap_or_else(engine)

@@ -7,14 +7,13 @@ use baton_core::{Choice, EngineEvent, FailedEvent, GenerateRequest, PromptEvent,
 use tokio::sync::mpsc;
 
 use crate::decision::{Decision, Decisions, RouteHandle};
-use crate::engine::{EngineId, Role};
 use crate::fleet::Fleet;
 use crate::leg::Leg;
 use crate::prompt_pages::PromptPages;
 use crate::retry::Patience;
 use crate::roster::{Past, Roster};
 use crate::runtime::Runtime;
-use crate::strategy::StrategySwitch;
+use crate::strategy::{Strategy, StrategySwitch};
 use crate::token_log::{TokenLog, Verdict};
 use crate::watchdog::Watchdog;
 
@@ -99,9 +98,7 @@ impl Relay {
             () = watchdog.expired() => return Err(self.silent("an engine")),
         };
         self.check_numerics(&leg);
-        if let Some((engine, role)) = strategy.role_change(roster) {
-            self.change_role(engine, role);
-        }
+        self.move_role(&*strategy);
         let generated_before = self.log.tokens();
         let decision = self.decided(&mut leg, strategy.name(), began);
         let served = self.read(&mut leg, &decision, &mut watchdog).await;
@@ -115,7 +112,10 @@ impl Relay {
         served
     }
 
-    fn change_role(&self, engine: EngineId, role: Role) {
+    fn move_role(&self, strategy: &dyn Strategy) {
+        // Time has passed since the roster was made that the request was routed by.
+        let roster = self.fleet.roster(&self.past, &self.prompt, self.runtime.now());
+        let Some((engine, role)) = strategy.role_change(&roster) else { return };
         let name = self.fleet.name(engine);
         // One that is leaving keeps its role.
         if self.fleet.set_role(engine, role).is_ok() {

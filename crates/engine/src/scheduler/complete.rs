@@ -41,7 +41,8 @@ impl Scheduler {
         for row in rows {
             let Some(Sequence { stage: Stage::Running(run), .. }) = self.sequences.get(&row.sequence) else { continue };
             let computed = run.computed as u64;
-            if row.phase == Phase::Decoding {
+            // The last token of a prompt whose KV came from elsewhere costs what a token of an answer does.
+            if row.phase == Phase::Decoding || row.tokens == 1 {
                 work.sequences += 1;
                 work.context += computed;
             } else {

@@ -12,6 +12,9 @@ const MEMORY: f64 = 0.998;
 /// Steps between two fits.
 const FIT_EVERY: u64 = 16;
 
+/// Of what a step should take: shorter ones count as if they took this much.
+const LEAST_SHARE: f64 = 0.2;
+
 /// Sweeps over all costs in one fit, which begins with the costs of the last.
 const SWEEPS: usize = 60;
 
@@ -51,11 +54,13 @@ impl CostFit {
             return Duration::ZERO;
         }
         self.steps += 1;
+        // A step that seems to take no time, as when two are collected at once, must not outweigh all others.
+        let counted = seconds.max(LEAST_SHARE * self.costs(0).step_seconds(work));
         if work.prefill_tokens > 0 {
             self.prefill_steps += 1;
-            self.prefilling.add(work, seconds);
+            self.prefilling.add(work, seconds, counted);
         } else {
-            self.decoding.add(work, seconds);
+            self.decoding.add(work, seconds, counted);
         }
         if self.steps <= FIT_EVERY || self.steps.is_multiple_of(FIT_EVERY) {
             self.fit();
@@ -105,11 +110,11 @@ impl CostFit {
 }
 
 impl Moments {
-    fn add(&mut self, work: &StepWork, seconds: f64) {
+    fn add(&mut self, work: &StepWork, seconds: f64, counted: f64) {
         let work = [1, work.prefill_tokens, work.prefill_context, work.sequences, work.context];
         let scaled: [f64; COSTS] = std::array::from_fn(|nth| work[nth] as f64 / SCALES[nth]);
         // An error counts by its share of the step, so that short steps count as much as long ones.
-        let weight = 1.0 / (seconds * seconds);
+        let weight = 1.0 / (counted * counted);
         for (row, x) in self.work.iter_mut().zip(scaled) {
             for (sum, y) in row.iter_mut().zip(scaled) {
                 *sum = *sum * MEMORY + weight * x * y;
@@ -197,6 +202,17 @@ mod tests {
         }
         let costs = fit.costs(512);
         assert!(costs.step_ns > 19_000_000, "{costs:?}");
+    }
+
+    #[test]
+    fn a_step_without_time_changes_little() {
+        let mut fit = CostFit::default();
+        let decode = StepWork::decode(4, 2000);
+        for at in 0..600 {
+            fit.step(&decode, Duration::from_micros(if at == 500 { 1 } else { 10_000 }));
+        }
+        let took = fit.costs(0).step_seconds(&decode);
+        assert!((0.008..0.0105).contains(&took), "{took}");
     }
 
     #[test]

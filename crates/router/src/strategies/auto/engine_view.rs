@@ -24,6 +24,9 @@ const UNKNOWN: StepCosts = StepCosts {
 /// Engines report at least this often, between two steps.
 const REPORT_INTERVAL: Duration = Duration::from_millis(120);
 
+/// Of two steps, whatever an engine says of its costs.
+const LONGEST_STEPS_S: f64 = 60.0;
+
 /// A share of prompts above this is not believed to last.
 const MOST_PREFILL_SHARE: f64 = 0.9;
 
@@ -141,7 +144,7 @@ impl EngineNow {
 /// How old an engine's newest report may be: steps come in between, and messages.
 fn report_age(costs: &StepCosts) -> Duration {
     let longest_step = costs.step_seconds(&StepWork::prefill(0, costs.step_tokens.into()));
-    REPORT_INTERVAL + Duration::from_secs_f64(2.0 * longest_step)
+    REPORT_INTERVAL + Duration::from_secs_f64((2.0 * longest_step).min(LONGEST_STEPS_S))
 }
 
 type Knows = fn(&StepCosts) -> bool;
@@ -150,7 +153,7 @@ type Knows = fn(&StepCosts) -> bool;
 fn typical<'a>(costs: impl Iterator<Item = &'a StepCosts> + Clone) -> StepCosts {
     let mean = |of: fn(&StepCosts) -> u64, knows: Knows, unknown: u64| {
         let known = costs.clone().filter(|costs| knows(costs)).map(of);
-        let (sum, count) = known.fold((0u64, 0u64), |(sum, count), cost| (sum + cost, count + 1));
+        let (sum, count) = known.fold((0u64, 0u64), |(sum, count), cost| (sum.saturating_add(cost), count + 1));
         sum.checked_div(count).unwrap_or(unknown)
     };
     let (steps, prompts): (Knows, Knows) = (knows_steps, knows_prompts);

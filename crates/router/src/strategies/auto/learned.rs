@@ -181,7 +181,7 @@ impl Learner for Learned {
         }
         if let (Some(Expected { ttft, .. }), Some(real)) = (decision.chosen.expected, observed.ttft) {
             // Within bounds, so that one stall does not spoil all predictions.
-            let late = (real.as_secs_f64() - ttft).clamp(-ttft, ttft);
+            let late = (real.as_secs_f64() - ttft).max(-ttft).min(ttft);
             let before = state.lateness.or(0.0).max(0.0);
             state.lateness.observe(before + late * 0.2);
         }

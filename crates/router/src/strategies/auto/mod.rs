@@ -111,7 +111,8 @@ impl Strategy for Auto {
             let chosen = best.forecast(&engines);
             let explanation = Explanation { chosen, alternatives, learner: Some(learned) };
             let leg = carry_out(&best, &engines, &roster, request).await?;
-            Ok(leg.explained(explanation))
+            // What became something else says nothing of what was expected.
+            Ok(if leg.is_fed() == best.prefill.is_some() { leg.explained(explanation) } else { leg })
         })
     }
 
@@ -120,6 +121,10 @@ impl Strategy for Auto {
             return None;
         }
         let engines = EngineView::all(roster, &self.learned);
+        // Engines that cannot hand KV to each other are of use in the roles that they were given.
+        if engines.windows(2).any(|pair| !pair[0].pick.is_exact_with(&pair[1].pick)) {
+            return None;
+        }
         let states: Vec<_> = engines.iter().map(|view| (view.pick.role(), &view.state)).collect();
         let (engine, role) = roles::change(&states)?;
         self.learned.role_changed(roster.now());

@@ -1,6 +1,5 @@
 //! All placements of one request, with what is to be expected of each. Pure: numbers in, numbers out.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use baton_core::GenerateRequest;
@@ -63,6 +62,7 @@ pub(super) struct Planned {
     pub(super) expected: Expected,
     /// Of the prompt, that the decode and the prefill engine compute.
     tokens: [u64; 2],
+    choices: u64,
     /// Seconds, all things considered.
     cost: f64,
 }
@@ -152,7 +152,7 @@ fn decode_cost(engines: &[&EngineNow], planned: &Planned, task: &Task) -> f64 {
 
 /// The first of equals stays in front.
 fn sort(planned: &mut [Planned]) {
-    planned.sort_by(|a, b| a.cost.partial_cmp(&b.cost).unwrap_or(Ordering::Equal));
+    planned.sort_by(|a, b| a.cost.total_cmp(&b.cost));
 }
 
 impl Planned {
@@ -169,7 +169,7 @@ impl Planned {
                 + queue_delay(engines, engine, delay)
                 + decode_delay(engine, task),
         };
-        Self { decode, prefill: None, expected, tokens: [prompt, 0], cost: 0.0 }
+        Self { decode, prefill: None, expected, tokens: [prompt, 0], choices: task.choices, cost: 0.0 }
     }
 
     fn handed_over(
@@ -183,8 +183,8 @@ impl Planned {
         let end = u64::from(end);
         let computed = sender.cached_tokens.min(end);
         let computing = sender.prefill_time(computed, end - computed);
-        let sent = end.saturating_sub(receiver.cached_tokens) as f64 * 1e-3;
-        let landed = sender.prefill_wait + computing + hand_off.fixed + hand_off.per_thousand_tokens * sent;
+        let travelling = hand_off.fixed + hand_off.per_thousand_tokens * end as f64 * 1e-3;
+        let landed = sender.prefill_wait + computing + travelling;
         let rest = task.tokens.saturating_sub(end).max(1);
         let finishing = receiver.prefill_time(end, rest);
         // What the receiver has to compute before goes on while the KV is on its way.
@@ -198,7 +198,8 @@ impl Planned {
         let ttft = begins + finishing + task.lateness;
         let expected = Expected { ttft, tpot: token_time(receiver, task), total: 0.0, delays_others };
         let tokens = [rest, end - computed];
-        Self { decode, prefill: Some((prefill, end as u32)), expected, tokens, cost: 0.0 }
+        let choices = task.choices;
+        Self { decode, prefill: Some((prefill, end as u32)), expected, tokens, choices, cost: 0.0 }
     }
 
     fn weighed(mut self, engines: &[&EngineNow], task: &Task, targets: &Targets) -> Self {
@@ -222,7 +223,7 @@ impl Planned {
     /// Engines, by their place, how much of the prompt they compute, and how many sequences they get at once.
     pub(super) fn shares(&self) -> impl Iterator<Item = (usize, u64, u64)> {
         let sender = self.prefill.map(|(prefill, _)| (prefill, self.tokens[1], 0));
-        let sequences = u64::from(self.prefill.is_none());
+        let sequences = if self.prefill.is_none() { self.choices } else { 0 };
         std::iter::once((self.decode, self.tokens[0], sequences)).chain(sender)
     }
 

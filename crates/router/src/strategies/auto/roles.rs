@@ -25,6 +25,10 @@ const ROOM_TO_SPARE: f64 = 2.0;
 pub(super) fn change(engines: &[(Role, &EngineNow)]) -> Option<(usize, Role)> {
     let of_role = |role: Role| engines.iter().enumerate().filter(move |(_, (its, _))| *its == role);
     let prefill = of_role(Role::Prefill).count();
+    if prefill > 1 && engines.iter().all(|(role, _)| *role == Role::Prefill) {
+        // The engines that generated are gone.
+        return Some((0, Role::Decode));
+    }
     let decode = Decoding::of(of_role(Role::Decode).map(|(_, (_, now))| *now))?;
     // In engines: how many would do nothing but prompts.
     let busy: f64 = engines.iter().filter(|(role, _)| *role != Role::Mixed).map(|(_, now)| now.prefill_share).sum();
@@ -131,7 +135,7 @@ mod tests {
             ("one prefill engine is idle", &[(P, 0.1, 0), (D, 0.0, 9)], None),
             ("between the bounds", &[(P, 0.3, 0), (P, 0.3, 0), (D, 0.0, 9), (D, 0.0, 9)], None),
             ("mixed ones stay", &[(M, 0.9, 3), (M, 0.9, 3)], None),
-            ("nobody generates", &[(P, 0.9, 3), (P, 0.9, 3)], None),
+            ("nobody generates", &[(P, 0.9, 3), (P, 0.9, 3)], Some((0, D))),
         ];
         for (what, engines, expected) in cases {
             let states: Vec<_> =
