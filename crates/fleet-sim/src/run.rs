@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn usual_runs_by_table() {
         for (engines, expected) in [
-            (1, vec!["round-robin", "least-loaded", "prefix-aware", "session-affinity"]),
+            (1, vec!["round-robin", "least-loaded", "prefix-aware", "session-affinity", "context-migration"]),
             (
                 2,
                 vec![
@@ -104,6 +104,7 @@ mod tests {
                     "least-loaded",
                     "prefix-aware",
                     "session-affinity",
+                    "context-migration",
                     "disagg 0, 1P+1D",
                     "disagg 0.1, 1P+1D",
                     "disagg 0.3, 1P+1D",

@@ -53,7 +53,7 @@ pub(super) struct EngineNow {
     pub(super) prefill_wait: f64,
     /// Share of the last seconds that prompts took.
     pub(super) prefill_share: f64,
-    /// The most KV that was needed in the last minute.
+    /// The most KV that was needed in the last minutes.
     pub(super) peak_kv_tokens: u64,
     /// Of this request's prompt.
     pub(super) cached_tokens: u64,

@@ -13,8 +13,8 @@ use crate::engine::EngineId;
 /// How long an engine's share of prompts is remembered.
 const SHARE_MEMORY: Duration = Duration::from_secs(8);
 
-/// How long the most KV that an engine needed is remembered: roles follow the traffic of minutes.
-const PEAK_MEMORY: Duration = Duration::from_secs(60);
+/// How long the most KV that an engine needed is remembered: roles follow the traffic of minutes, not its bursts.
+const PEAK_MEMORY: Duration = Duration::from_secs(300);
 
 /// Between two looks at an engine's counters.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
