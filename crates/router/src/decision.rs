@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_core::{Attempt, GenerateRequest, PromptTimes, RequestId};
 
-/// Decisions that are kept for people who ask.
+/// Decisions that `/debug/route` can show.
 const KEPT: usize = 256;
 
 /// Which engines do what of a request.

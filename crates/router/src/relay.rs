@@ -123,7 +123,7 @@ impl Relay {
         }
     }
 
-    /// Shows everybody where the request went.
+    /// Records where the request went.
     fn decided(&self, leg: &mut Leg, strategy: &str, at: Duration) -> Arc<Decision> {
         let decision = Arc::new(Decision::new(&self.request, strategy, leg.take_explanation(), at));
         tracing::debug!(request = %self.request.id, prompt_tokens = decision.prompt_tokens, route = %decision, "routed");

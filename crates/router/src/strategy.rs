@@ -27,7 +27,7 @@ pub trait Strategy: Send + Sync {
     /// the attempt is under way.
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>>;
 
-    /// An engine that should have another role from now on. Asked after each request that was routed, so it is quick.
+    /// An engine that should have another role from now on. Called after each request that was routed, so it must be quick.
     fn role_change(&self, _roster: &Roster) -> Option<(EngineId, Role)> {
         None
     }

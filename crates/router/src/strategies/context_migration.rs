@@ -46,15 +46,15 @@ impl Strategy for ContextMigration {
     fn route(&self, roster: Arc<Roster>, request: GenerateRequest) -> BoxFuture<'static, Result<Leg, ServeError>> {
         let load_slack = self.load_slack.into();
         Box::pin(async move {
-            let home = roster.serving().longest_match()?;
-            let refuge = roster.serving().within(load_slack).longest_match()?;
-            let held = home.cached_tokens().min(request.prompt.len().saturating_sub(1) as u32);
-            let home = roster.serving().pairing_with(&refuge).only(home.id());
-            let saved = held.saturating_sub(refuge.cached_tokens());
-            if home.is_empty() || saved < WORTH_MOVING || request.needs_whole_prompt() {
-                return refuge.start_generate(request, None).await;
+            let holder = roster.serving().longest_match()?;
+            let target = roster.serving().within(load_slack).longest_match()?;
+            let held = holder.cached_tokens().min(request.prompt.len().saturating_sub(1) as u32);
+            let holder = roster.serving().pairing_with(&target).only(holder.id());
+            let saved = held.saturating_sub(target.cached_tokens());
+            if holder.is_empty() || saved < WORTH_MOVING || request.needs_whole_prompt() {
+                return target.start_generate(request, None).await;
             }
-            hand_over(home, &refuge, request, held).await
+            hand_over(holder, &target, request, held).await
         })
     }
 }

@@ -77,9 +77,9 @@ impl EngineView {
             let held = in_use.saturating_sub(load.reserved_pages);
             let kv_tokens = u64::from(in_use) * PAGE_TOKENS as u64;
             let reported = Reported { prefill_us: report.counters.prefill_us, kv_tokens };
-            let lane = learned.lane(pick.id(), &reported, report_age(&costs), roster.now());
+            let recent = learned.recent_load(pick.id(), &reported, report_age(&costs), roster.now());
             let in_all = u64::from(pick.sequences());
-            let sequences = in_all.min(u64::from(load.running) + lane.recent_sequences);
+            let sequences = in_all.min(u64::from(load.running) + recent.recent_sequences);
             let mut state = EngineNow {
                 costs,
                 prefills: pick.role() != Role::Decode,
@@ -90,15 +90,15 @@ impl EngineView {
                 context_tokens: u64::from(held) * PAGE_TOKENS as u64,
                 prefill_wait: 0.0,
                 prefill_share: 0.0,
-                peak_kv_tokens: lane.peak_kv_tokens,
+                peak_kv_tokens: recent.peak_kv_tokens,
                 cached_tokens: pick.cached_tokens().into(),
                 free_tokens: u64::from(load.pages_free + load.pages_cached) * PAGE_TOKENS as u64,
             };
             // What this router has in flight counts prompts whole until they are computed; what is left of them by the report
             // lacks the newest ones.
-            let queued = pick.prefill_tokens().min(load.pending_prefill_tokens + lane.recent_tokens);
+            let queued = pick.prefill_tokens().min(load.pending_prefill_tokens + recent.recent_tokens);
             state.prefill_wait = state.queue_time(queued, context_in_front);
-            state.prefill_share = lane.prefill_share.min(MOST_PREFILL_SHARE);
+            state.prefill_share = recent.prefill_share.min(MOST_PREFILL_SHARE);
             views.push(Self { pick: pick.clone(), state });
         }
         views
@@ -129,7 +129,7 @@ impl EngineNow {
         self.costs.prefill_seconds(&StepWork::prefill(computed, tokens))
     }
 
-    /// A step that computes no prompt, with so many sequences more than there are.
+    /// A step that computes no prompt, with this number of sequences added.
     pub(super) fn step_time(&self, more_sequences: u64, more_context: u64) -> f64 {
         let work = StepWork::decode(self.sequences + more_sequences, self.context_tokens + more_context);
         self.costs.step_seconds(&work)
@@ -147,16 +147,16 @@ fn report_age(costs: &StepCosts) -> Duration {
     REPORT_INTERVAL + Duration::from_secs_f64((2.0 * longest_step).min(LONGEST_STEPS_S))
 }
 
-type Knows = fn(&StepCosts) -> bool;
+type Measured = fn(&StepCosts) -> bool;
 
 /// What engines that have measured found, on the average; each cost of those that know it.
 fn typical<'a>(costs: impl Iterator<Item = &'a StepCosts> + Clone) -> StepCosts {
-    let mean = |of: fn(&StepCosts) -> u64, knows: Knows, unknown: u64| {
-        let known = costs.clone().filter(|costs| knows(costs)).map(of);
+    let mean = |of: fn(&StepCosts) -> u64, measured: Measured, unknown: u64| {
+        let known = costs.clone().filter(|costs| measured(costs)).map(of);
         let (sum, count) = known.fold((0u64, 0u64), |(sum, count), cost| (sum.saturating_add(cost), count + 1));
         sum.checked_div(count).unwrap_or(unknown)
     };
-    let (steps, prompts): (Knows, Knows) = (knows_steps, knows_prompts);
+    let (steps, prompts): (Measured, Measured) = (has_measured_steps, has_measured_prompts);
     StepCosts {
         steps: 0,
         prefill_steps: 0,
@@ -171,8 +171,10 @@ fn typical<'a>(costs: impl Iterator<Item = &'a StepCosts> + Clone) -> StepCosts 
 }
 
 fn known_or(costs: &StepCosts, typical: &StepCosts) -> StepCosts {
-    let (decoding, prompts) =
-        (if knows_steps(costs) { costs } else { typical }, if knows_prompts(costs) { costs } else { typical });
+    let (decoding, prompts) = (
+        if has_measured_steps(costs) { costs } else { typical },
+        if has_measured_prompts(costs) { costs } else { typical },
+    );
     StepCosts {
         step_ns: decoding.step_ns,
         sequence_ns: decoding.sequence_ns,
@@ -185,11 +187,11 @@ fn known_or(costs: &StepCosts, typical: &StepCosts) -> StepCosts {
 }
 
 /// Steps that decode are most of an engine's; a few of them are enough.
-fn knows_steps(costs: &StepCosts) -> bool {
+fn has_measured_steps(costs: &StepCosts) -> bool {
     costs.steps > costs.prefill_steps + 8
 }
 
-fn knows_prompts(costs: &StepCosts) -> bool {
+fn has_measured_prompts(costs: &StepCosts) -> bool {
     costs.prefill_steps > 2
 }
 

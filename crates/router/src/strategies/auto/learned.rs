@@ -16,24 +16,24 @@ const SHARE_MEMORY: Duration = Duration::from_secs(8);
 /// How long the most KV that an engine needed is remembered: roles follow the traffic of minutes, not its bursts.
 const PEAK_MEMORY: Duration = Duration::from_secs(300);
 
-/// Between two looks at an engine's counters.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Between two samples of an engine's counters.
+const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
-/// Between two looks at the roles, and from a change to the next look: what engines do must show its effect first.
+/// Between two checks of the roles, and from a change to the next check: what engines do must show its effect first.
 const ROLES_EVERY: Duration = Duration::from_secs(1);
 const AFTER_A_CHANGE: Duration = Duration::from_secs(10);
 
 /// Answers, before one has been seen.
 const UNKNOWN_ANSWER: f64 = 128.0;
 
-/// Prompts are told apart by powers of two of their length.
+/// Prompts are grouped by powers of two of their length.
 const LENGTH_CLASSES: usize = 24;
 
 pub(super) struct Learned(Mutex<State>);
 
 struct State {
-    lanes: BTreeMap<EngineId, Lane>,
-    /// When roles are looked at again.
+    histories: BTreeMap<EngineId, EngineHistory>,
+    /// When roles are checked again.
     roles_due: Duration,
     /// Seconds that a request waits for KV after it is computed, by thousands of tokens.
     hand_off: Line,
@@ -46,12 +46,12 @@ struct State {
     lateness: Mean,
 }
 
-/// Prompts on one engine.
+/// What one engine was given and has done lately.
 #[derive(Default)]
-struct Lane {
+struct EngineHistory {
     /// What was placed here lately; oldest first.
     recent: VecDeque<Recent>,
-    /// The engine's counter when it was last looked at.
+    /// The engine's counter at the last sample.
     seen: Option<(Duration, u64)>,
     prefill_share: f64,
     peak_kv_tokens: f64,
@@ -63,7 +63,7 @@ struct Recent {
     sequences: u64,
 }
 
-pub(super) struct LaneNow {
+pub(super) struct RecentLoad {
     /// Prompt tokens that the engine's report may not count yet, and sequences.
     pub(super) recent_tokens: u64,
     pub(super) recent_sequences: u64,
@@ -93,36 +93,50 @@ impl Default for Learned {
         let answers = [Mean::default(); LENGTH_CLASSES];
         let (any_answer, lateness, prompts) = (Mean::default(), Mean::default(), [Mean::default(); 2]);
         let roles_due = Duration::ZERO;
-        Self(Mutex::new(State { lanes: BTreeMap::new(), roles_due, hand_off, prompts, answers, any_answer, lateness }))
+        Self(Mutex::new(State {
+            histories: BTreeMap::new(),
+            roles_due,
+            hand_off,
+            prompts,
+            answers,
+            any_answer,
+            lateness,
+        }))
     }
 }
 
 impl Learned {
     /// The report counts what was placed there, but what was placed less than `report_age` ago.
-    pub(super) fn lane(&self, engine: EngineId, reported: &Reported, report_age: Duration, now: Duration) -> LaneNow {
+    pub(super) fn recent_load(
+        &self,
+        engine: EngineId,
+        reported: &Reported,
+        report_age: Duration,
+        now: Duration,
+    ) -> RecentLoad {
         let mut state = self.lock();
-        let lane = state.lanes.entry(engine).or_default();
-        lane.look(reported, now);
-        lane.recent.retain(|recent| recent.at + report_age > now);
-        LaneNow {
-            recent_tokens: lane.recent.iter().map(|recent| recent.prompt_tokens).sum(),
-            recent_sequences: lane.recent.iter().map(|recent| recent.sequences).sum(),
-            prefill_share: lane.prefill_share,
-            peak_kv_tokens: lane.peak_kv_tokens as u64,
+        let history = state.histories.entry(engine).or_default();
+        history.sample(reported, now);
+        history.recent.retain(|recent| recent.at + report_age > now);
+        RecentLoad {
+            recent_tokens: history.recent.iter().map(|recent| recent.prompt_tokens).sum(),
+            recent_sequences: history.recent.iter().map(|recent| recent.sequences).sum(),
+            prefill_share: history.prefill_share,
+            peak_kv_tokens: history.peak_kv_tokens as u64,
         }
     }
 
     /// Engines that are gone are forgotten.
     pub(super) fn keep(&self, engines: &[EngineId]) {
-        self.lock().lanes.retain(|engine, _| engines.contains(engine));
+        self.lock().histories.retain(|engine, _| engines.contains(engine));
     }
 
-    /// The request's prompt stands in a lane from now on.
+    /// Its prompt is part of its engines' load from now on.
     pub(super) fn placed(&self, planned: &Planned, engines: &[EngineView], now: Duration) {
         let mut state = self.lock();
         for (engine, prompt_tokens, sequences) in planned.shares() {
-            let lane = state.lanes.entry(engines[engine].pick.id()).or_default();
-            lane.recent.push_back(Recent { at: now, prompt_tokens, sequences });
+            let history = state.histories.entry(engines[engine].pick.id()).or_default();
+            history.recent.push_back(Recent { at: now, prompt_tokens, sequences });
         }
     }
 
@@ -198,16 +212,16 @@ impl Learner for Learned {
     }
 }
 
-impl Lane {
-    fn look(&mut self, reported: &Reported, now: Duration) {
+impl EngineHistory {
+    fn sample(&mut self, reported: &Reported, now: Duration) {
         let &Reported { prefill_us, kv_tokens } = reported;
         let Some((then, before)) = self.seen.filter(|(then, before)| *then <= now && *before <= prefill_us) else {
-            // The first look, or the engine has started anew.
+            // The first sample, or the engine has started anew.
             self.seen = Some((now, prefill_us));
             return;
         };
         let elapsed = (now - then).as_secs_f64();
-        if elapsed < LOOK_EVERY.as_secs_f64() {
+        if elapsed < SAMPLE_EVERY.as_secs_f64() {
             return;
         }
         let share = ((prefill_us - before) as f64 * 1e-6 / elapsed).min(1.0);

@@ -6,7 +6,7 @@
 //!   engines' reports, prefix indexes ─▶ EngineView ─┐
 //!   the request, learned answer lengths ─▶ Task ────┴▶ plan ─▶ Forecasts, best first ─▶ the three calls
 //!                     ▲                                                                    │
-//!                     └────────── learned: lanes, hand-offs, answers ◀── what happened ◀───┘
+//!                     └────────── learned: loads, hand-offs, answers ◀── what happened ◀───┘
 //! ```
 
 mod engine_view;

@@ -17,7 +17,7 @@ const CANDIDATES: usize = 6;
 /// Prompts that are shorter than this are not worth a hand-off's three calls.
 const SHORTEST_HAND_OFF: u64 = 64;
 
-/// Seconds of a missed target count as so many of delay.
+/// A second of a missed target counts as this number of seconds of delay.
 const PENALTY: f64 = 10.0;
 
 /// KV that does not fit makes others lose theirs: seconds for each time that all of an engine's would be needed.
@@ -254,7 +254,7 @@ fn decode_delay(engine: &EngineNow, task: &Task) -> f64 {
     beside * task.answer_tokens * task.choices as f64 * engine.sequence_time(task.context())
 }
 
-/// What sequences lose while so many seconds of a prompt are computed beside them: those that run, and those that others
+/// What sequences lose while a prompt of this many seconds is computed beside them: those that run, and those that others
 /// replace them with meanwhile.
 fn prefill_delay(engine: &EngineNow, seconds: f64, task: &Task) -> f64 {
     let replaced = seconds / (task.answer_tokens * token_time(engine, task)).max(1e-9);

@@ -70,7 +70,7 @@ impl<'a> Decoding<'a> {
         })
     }
 
-    /// Seconds of a step when so many engines do it.
+    /// Seconds of a step when this number of engines shares the work.
     fn step_with(&self, count: u64) -> f64 {
         let (sequences, context_tokens) = (self.sequences.div_ceil(count), self.context_tokens / count);
         EngineNow { sequences, context_tokens, ..self.one_of_them.clone() }.step_time(0, 0)
