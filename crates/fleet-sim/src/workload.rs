@@ -12,7 +12,7 @@ use crate::preset::Preset;
 const SHAPES: u64 = 0x5a9e;
 const ARRIVALS: u64 = 0xa221;
 
-/// Of the engines' capacity, as [`Workload::capacity`] estimates it: much work, but no overload.
+/// Of what engines can do, as [`Workload::default_rate`] estimates it: much work, but no overload.
 const DEFAULT_SHARE: f64 = 0.65;
 /// Sequences that an engine decodes together where its capacity is estimated.
 const USUAL_BATCH: u64 = 16;
