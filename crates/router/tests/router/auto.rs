@@ -9,14 +9,14 @@ use tokio::time::sleep;
 
 use crate::disagg::{dispatcher, nothing_is_left};
 use crate::scripted::{long_request, read, undisturbed};
-use crate::wire::{MS, OnGenerate, Script};
+use crate::wire::{MS, OnGenerate, OnPrepRecv, Script};
 use crate::wired::Wired;
 
 fn auto() -> Auto {
     Auto::new(0.0, 0.0, true)
 }
 
-/// Runs so many sequences, with room for more.
+/// It reports this many running sequences, and free pages.
 fn runs(engine: &Wired, sequences: u32) {
     let pages = EngineLoad { pages_total: 10_000, pages_free: 9000, ..EngineLoad::default() };
     *engine.load.lock().unwrap() = EngineLoad { running: sequences, ..pages };
@@ -48,6 +48,22 @@ async fn a_decision_is_explained_and_compared_with_what_happens() {
     assert!(decision.ttft_error().is_some());
     assert!(Arc::ptr_eq(&dispatcher.decisions()[0], &decision));
     nothing_is_left(&dispatcher, &[p, d], "explained").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_that_finds_no_room_is_shown_as_what_became_of_it() {
+    let wire = Arc::default();
+    let full = Script { prep_recv: [OnPrepRecv::Fail(ServeError::busy("full", 1))].into(), ..Script::default() };
+    let (p, d) = (Arc::new(Wired::new(&wire)), Arc::new(Wired::new(&wire).with(full)));
+    runs(&d, 20);
+    let dispatcher = dispatcher(&[(Role::Prefill, &p), (Role::Decode, &d)], auto());
+    for (whole, sends) in [(true, 0), (false, 1)] {
+        let (stream, route) = dispatcher.dispatch(long_request(4000, 1, 5)).await.unwrap();
+        assert_eq!(read(stream, 1).await, (undisturbed(1, 5), 1, None));
+        let chosen = &route.decision().unwrap().chosen;
+        assert_eq!((matches!(chosen.placement, Placement::Whole { .. }), chosen.expected.is_none()), (whole, whole));
+        assert_eq!(p.sends(), sends);
+    }
 }
 
 /// All are placed before any engine has reported one of them.
